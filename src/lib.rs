@@ -1,0 +1,2 @@
+//! The expired-paste cleanup fleet.
+pub mod migrate;
