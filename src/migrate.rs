@@ -1,1 +1,215 @@
+//! Brings a database to the schema the fleet needs, and tells whether it has it.
+//!
+//! `cleanupctl migrate` calls [`migrate`]; every program calls [`check`] before it touches a row.
+//! The schema itself is in `sql/migrations/`. Each file is a list of steps that run one by one,
+//! without a transaction around them: a large and busy `pastes` is adopted while its service goes
+//! on, and a run that was killed is continued by the next one.
+//!
+//! ```text
+//! lock ─▶ preflight (changes nothing) ─▶ blockers ─▶ steps of each new migration ─▶ indexes ─▶ roles
+//! ```
 
+mod error;
+mod preflight;
+mod runner;
+mod script;
+
+pub use error::{MigrateError, SchemaError};
+
+use preflight::Findings;
+use runner::Runner;
+use script::{Migration, steps};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+const SCHEMA_VERSION_QUERY: &str = include_str!("../sql/queries/schema_version.sql");
+const ROLES: &str = include_str!("../sql/roles.sql");
+
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "tables",
+        sql: include_str!("../sql/migrations/V1__tables.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "indexes",
+        sql: include_str!("../sql/migrations/V2__indexes.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "writer_contract",
+        sql: include_str!("../sql/migrations/V3__writer_contract.sql"),
+    },
+];
+
+/// The newest migration: the schema that this build of the programs works with.
+pub const SCHEMA_VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+/// What a migration may do beyond adding what is missing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Remove what would break the protocol instead of refusing: a foreign key from `pastes` to
+    /// `content` (a body goes while expired pastes still name it, so every release would fail, and
+    /// CASCADE would destroy rows), and NOT NULL on `pastes.content_hash` (NULL is how a row says
+    /// that it gave its reference back).
+    pub remove_blockers: bool,
+    /// Also create the group roles of `sql/roles.sql` and grant them what they need.
+    pub roles: bool,
+}
+
+/// What a migration did.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Migrations completed in this run, as `V1 tables`.
+    pub applied: Vec<String>,
+    /// Tables that were there before the first migration and are now the fleet's too.
+    pub adopted: Vec<String>,
+    /// Constraints removed because [`Options::remove_blockers`] allowed it.
+    pub blockers_removed: Vec<String>,
+    /// Indexes of earlier migrations that were invalid or gone, and were built again.
+    pub indexes_rebuilt: Vec<String>,
+    /// What does not stop the migration but will be in somebody's way.
+    pub warnings: Vec<String>,
+}
+
+impl Report {
+    /// Whether the database already was as it should be.
+    pub fn nothing_done(&self) -> bool {
+        self.applied.is_empty()
+            && self.blockers_removed.is_empty()
+            && self.indexes_rebuilt.is_empty()
+    }
+}
+
+/// Migrates the database `client` is connected to, and says to `say` what it does and waits for.
+///
+/// Give it a connection of its own, not through a transaction pooler: it holds a session lock,
+/// changes the session's timeouts and leaves helper functions in its temporary schema.
+pub async fn migrate(
+    client: &Client,
+    options: &Options,
+    say: &mut dyn FnMut(&str),
+) -> Result<Report, MigrateError> {
+    let mut runner = Runner::new(client, say);
+    runner.lock().await?;
+    let outcome = migrate_locked(&mut runner, options).await;
+    runner.unlock().await;
+    outcome
+}
+
+async fn migrate_locked(
+    runner: &mut Runner<'_>,
+    options: &Options,
+) -> Result<Report, MigrateError> {
+    let found = known_version(runner.client).await?;
+    let mut report = prepare(runner, found, options).await?;
+    for migration in MIGRATIONS {
+        if found >= Some(migration.version) {
+            report
+                .indexes_rebuilt
+                .extend(runner.rebuild_indexes(migration).await?);
+        } else {
+            runner.apply(migration).await?;
+            report
+                .applied
+                .push(format!("V{} {}", migration.version, migration.name));
+        }
+    }
+    if options.roles {
+        for step in steps(ROLES) {
+            runner.run_step(&step).await?;
+        }
+    }
+    Ok(report)
+}
+
+/// Looks for everything that is in the way before the first change, then clears it.
+async fn prepare(
+    runner: &mut Runner<'_>,
+    found: Option<i32>,
+    options: &Options,
+) -> Result<Report, MigrateError> {
+    let Findings {
+        existing,
+        blockers,
+        warnings,
+    } = preflight::look(runner.client).await?;
+    for warning in &warnings {
+        runner.say(&format!("warning: {warning}"));
+    }
+    let blockers_removed = preflight::clear(runner, blockers, options.remove_blockers).await?;
+    let adopted = if found.is_none() {
+        existing
+    } else {
+        Vec::new()
+    };
+    for table in &adopted {
+        runner.say(&format!("adopting the existing table {table}"));
+    }
+    Ok(Report {
+        adopted,
+        blockers_removed,
+        warnings,
+        ..Report::default()
+    })
+}
+
+async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
+    let failed = MigrateError::while_doing("read the schema version");
+    match version(client).await.map_err(failed)? {
+        Some(found) if found > SCHEMA_VERSION => Err(MigrateError::TooNew {
+            found,
+            needed: SCHEMA_VERSION,
+        }),
+        found => Ok(found),
+    }
+}
+
+/// Whether the database has the schema this program was built for.
+pub async fn check(client: &Client) -> Result<(), SchemaError> {
+    match version(client).await? {
+        None => Err(SchemaError::NotMigrated),
+        Some(found) if found < SCHEMA_VERSION => Err(SchemaError::TooOld {
+            found,
+            needed: SCHEMA_VERSION,
+        }),
+        Some(found) if found > SCHEMA_VERSION => Err(SchemaError::TooNew {
+            found,
+            needed: SCHEMA_VERSION,
+        }),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The newest completed migration; `None` when there is none, or not even the table.
+async fn version(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {
+    match client.query_one(SCHEMA_VERSION_QUERY, &[]).await {
+        Ok(row) => row.try_get(0),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_migration_file_is_embedded_under_its_own_version_and_name() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/migrations");
+        let files = std::fs::read_dir(folder)
+            .map(Iterator::count)
+            .unwrap_or_default();
+        assert_eq!(files, MIGRATIONS.len());
+        for (position, Migration { version, name, sql }) in MIGRATIONS.iter().enumerate() {
+            assert_eq!(*version as usize, position + 1);
+            let file = format!("{folder}/V{version}__{name}.sql");
+            assert_eq!(
+                std::fs::read_to_string(&file).ok().as_deref(),
+                Some(*sql),
+                "{file}"
+            );
+        }
+    }
+}

@@ -1,0 +1,4 @@
+-- Claim, first statement of its transaction: hold a lock in this worker's name until the claim is
+-- committed. Whoever lost the answer of a claim takes the same lock to wait for the old backend.
+-- $1 worker uuid as text.
+SELECT pg_advisory_xact_lock(hashtext('paste-cleanup claim'), hashtext($1))

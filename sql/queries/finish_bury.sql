@@ -1,0 +1,12 @@
+-- Finish, when tombstones are kept: the pastes stay as rows without a body.
+-- $1 claim id, $2 short codes (NULL = the whole claim).
+UPDATE pastes
+SET deletion_status = 'DELETED',
+    deletion_initiated_at = now(),
+    claim_id = NULL,
+    content_hash = NULL,
+    doomed_key = NULL,
+    retry_at = NULL
+WHERE claim_id = $1
+  AND deletion_status = 'DELETION_IN_PROGRESS'
+  AND ($2::text[] IS NULL OR short_code = ANY ($2))

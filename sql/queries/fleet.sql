@@ -1,0 +1,4 @@
+-- What concerns the fleet as a whole.
+-- Zero rows: the schema is not complete.
+SELECT bucket, prefix, paused_at IS NOT NULL AS paused, pause_reason, current_database()::text AS database
+FROM cleanup_fleet

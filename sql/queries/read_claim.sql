@@ -1,0 +1,10 @@
+-- Read a claim back after an answer was lost. FOR UPDATE waits for the old backend, which may
+-- still be committing.
+-- $1 claim id, $2 worker uuid.
+-- Zero rows: the claim is not this worker's (any more).
+SELECT released_at IS NOT NULL AS released, heirs, doomed_keys, coalesce(bytes_freed, 0) AS bytes,
+       finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset,
+       coalesce(rows_deleted, 0)::bigint AS rows_deleted
+FROM deletion_claims
+WHERE id = $1 AND worker = $2
+FOR UPDATE

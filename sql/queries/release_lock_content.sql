@@ -1,0 +1,9 @@
+-- Release, second statement: lock the batch's content rows, in hash order so that two batches
+-- that share bodies never wait for each other in a circle.
+-- $1 content hashes.
+-- A hash that is missing from the answer has no content row: drift.
+SELECT content_hash, s3_key, coalesce(size_bytes, 0) AS size_bytes, ref_count::bigint AS ref_count
+FROM content
+WHERE content_hash = ANY ($1)
+ORDER BY content_hash
+FOR UPDATE

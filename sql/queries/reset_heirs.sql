@@ -1,0 +1,11 @@
+-- Reset of a released claim: each heir takes over the key it owes.
+-- $1 claim id, $2 heirs, $3 their keys.
+-- Returns the heirs found. Fewer than asked: somebody deleted a paste row by hand; the keys that
+-- are left over must go to other rows of the claim.
+UPDATE pastes
+SET doomed_key = owed.s3_key
+FROM unnest($2::text[], $3::text[]) AS owed (short_code, s3_key)
+WHERE pastes.short_code = owed.short_code
+  AND pastes.claim_id = $1
+  AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
+RETURNING pastes.short_code

@@ -1,0 +1,20 @@
+-- Reset: all pastes of a claim go back to NOT_EXPIRED.
+-- $1 claim id, $2 released (its rows hold no reference any more), $3 counts as an attempt (the
+-- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
+-- many attempts (NULL = never: only a row that failed alone is dead-lettered),
+-- $6 backoff cap in seconds.
+UPDATE pastes
+SET deletion_status = 'NOT_EXPIRED',
+    deletion_initiated_at = NULL,
+    claim_id = NULL,
+    content_hash = CASE WHEN $2::boolean THEN NULL ELSE content_hash END,
+    attempts = CASE WHEN $3::boolean THEN least(attempts + 1, 32767) ELSE attempts END,
+    retry_at = CASE
+        WHEN NOT $3::boolean THEN retry_at
+        -- Not a row's first failure: it was not alone in its process then.
+        WHEN attempts > 0 AND attempts + 1 >= $5::int THEN 'infinity'
+        ELSE now() + least((attempts + 1) ^ 2, $6::float8) * interval '1 second'
+    END,
+    last_error = coalesce($4, last_error)
+WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+RETURNING retry_at = 'infinity' AS dead_letter

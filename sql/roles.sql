@@ -1,0 +1,61 @@
+-- Group roles with the least each program needs. Run by `cleanupctl migrate --roles` after the
+-- migrations, by someone who may create roles; may run again at any time.
+-- They cannot log in: GRANT cleanup_worker TO <the login of your workers>, and so on.
+-- Roles belong to the whole server, the rights below to this database.
+
+-- step: roles: create the groups
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['cleanup_worker', 'cleanup_watchdog', 'cleanup_auditor', 'cleanup_writer']
+    LOOP
+        BEGIN
+            IF to_regrole(wanted) IS NULL THEN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+            END IF;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL; -- a migration of another database on this server was quicker
+        END;
+    END LOOP;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO cleanup_worker, cleanup_watchdog, cleanup_auditor, cleanup_writer',
+                   current_schema());
+END $$;
+
+-- step: roles: the worker
+-- claims, releases, finishes, gives back. It never changes when a paste expires.
+GRANT SELECT, DELETE,
+      UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
+              last_error, content_hash)
+   ON pastes TO cleanup_worker;
+GRANT SELECT, DELETE, UPDATE (ref_count) ON content TO cleanup_worker;
+-- An identity column needs no right on its sequence.
+GRANT SELECT, INSERT, UPDATE ON deletion_claims TO cleanup_worker;
+GRANT SELECT, UPDATE (bucket, prefix) ON cleanup_fleet TO cleanup_worker;
+GRANT SELECT ON cleanup_migrations TO cleanup_worker;
+
+-- step: roles: the watchdog
+-- resets claims, purges tombstones, prunes history. It never touches a count or a body.
+GRANT SELECT, DELETE,
+      UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
+              last_error, content_hash)
+   ON pastes TO cleanup_watchdog;
+GRANT SELECT, UPDATE, DELETE ON deletion_claims TO cleanup_watchdog;
+GRANT SELECT ON cleanup_fleet, cleanup_migrations TO cleanup_watchdog;
+
+-- step: roles: the auditor
+-- reads everything; writes only content, for repairs: sentinel rows before an orphan is deleted,
+-- recounts, and rows that nothing references.
+GRANT SELECT ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations TO cleanup_auditor;
+GRANT INSERT, DELETE, UPDATE (ref_count) ON content TO cleanup_auditor;
+
+-- step: roles: the paste service
+-- The three functions and what they do with the caller's rights: no DELETE, no status.
+GRANT EXECUTE ON FUNCTION paste_put(text, bytea, text, bigint, timestamptz),
+                          paste_extend(text, timestamptz), paste_expire_now(text)
+   TO cleanup_writer;
+GRANT SELECT, INSERT (short_code, content_hash, created_at, expires_at),
+      UPDATE (expires_at, retry_at, attempts, last_error)
+   ON pastes TO cleanup_writer;
+GRANT SELECT, INSERT (content_hash, s3_key, size_bytes, ref_count, created_at), UPDATE (ref_count)
+   ON content TO cleanup_writer;

@@ -1,0 +1,106 @@
+//! What the three programs have in common: `--config`, `--format`, exit codes, one line of error.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::config::{ConfigError, Settings};
+
+/// Options that every program has.
+#[derive(Args, Debug, Clone)]
+pub struct Common {
+    /// Settings file (TOML); `cleanupctl config` prints one with every key explained.
+    #[arg(long, global = true, value_name = "FILE", env = "CLEANUP_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+impl Common {
+    /// The settings, with logging started as they say.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        let settings = crate::config::load(self.config.as_deref())?;
+        crate::telemetry::start(&settings.log);
+        Ok(settings)
+    }
+}
+
+/// How results are printed on stdout.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// For eyes.
+    #[default]
+    Text,
+    /// One JSON object, and nothing else on stdout.
+    Json,
+}
+
+/// Prints a result: as text by `show`, or as one JSON object.
+pub fn print<T: Serialize>(format: Format, value: &T, show: impl FnOnce(&T) -> String) {
+    match format {
+        Format::Text => println!("{}", show(value)),
+        Format::Json => match serde_json::to_string(value) {
+            Ok(json) => println!("{json}"),
+            Err(error) => eprintln!("cannot print the result: {error}"),
+        },
+    }
+}
+
+/// Runs a program's `main`: one line on stderr when it fails, 2 for config, 1 for the rest.
+pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) -> ExitCode {
+    match run.await {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// 1234567 → "1,234,567".
+pub fn thousands(number: impl ToString) -> String {
+    let digits = number.to_string();
+    let (sign, digits) = match digits.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", digits.as_str()),
+    };
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| std::str::from_utf8(group).unwrap_or_default())
+        .collect();
+    format!("{sign}{}", groups.join(","))
+}
+
+/// 1536 → "1.5 KiB".
+pub fn bytes(number: u64) -> String {
+    indicatif::HumanBytes(number).to_string()
+}
+
+/// A table for eyes: headed columns, numbers to the right.
+pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+    let mut table = Table::new();
+    table
+        .load_style(UTF8_HORIZONTAL_ONLY)
+        .set_header(head.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(thousands(-1000), "-1,000");
+        assert_eq!(thousands(0), "0");
+    }
+}

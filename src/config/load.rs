@@ -1,0 +1,273 @@
+//! Reads the settings from all their places, and refuses what cannot work.
+
+use std::{path::Path, time::Duration};
+
+use confique::{
+    Config, Layer,
+    meta::{FieldKind, Meta},
+};
+use secrecy::SecretString;
+
+use super::Settings;
+
+/// A setting that cannot work. The message names the key, both its variables and the remedy.
+#[derive(thiserror::Error, Debug)]
+pub enum ConfigError {
+    #[error("cannot read the config file {path}: {reason}")]
+    File { path: String, reason: String },
+    #[error("unknown key `{key}` in {path}; `cleanupctl config` prints all keys")]
+    UnknownKey { key: String, path: String },
+    #[error("unknown variable {0}; `cleanupctl config` prints all settings and their variables")]
+    UnknownVariable(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("no {key}: set {well_known} or {variable}, or `{key}` in a file named by --config")]
+    Missing {
+        key: &'static str,
+        well_known: &'static str,
+        variable: &'static str,
+    },
+}
+
+/// The settings by file (if one is named), environment and defaults.
+pub fn load(file: Option<&Path>) -> Result<Settings, ConfigError> {
+    refuse_unknown_variables()?;
+    let from_file = match file {
+        Some(path) => read_file(path)?,
+        None => <Settings as Config>::Layer::empty(),
+    };
+    let settings = Settings::builder()
+        .env()
+        .preloaded(well_known_variables())
+        .preloaded(from_file)
+        .load()
+        .map_err(|error| ConfigError::Invalid(one_line(&error)))?;
+    settings.validate()?;
+    Ok(settings)
+}
+
+/// The documented default file.
+pub fn default_toml() -> String {
+    let mut options = confique::toml::FormatOptions::default();
+    options.general.comments = true;
+    let body = confique::toml::template::<Settings>(options);
+    body.lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
+}
+
+/// confique prints a chain of causes on several lines; cron mails want one.
+fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn read_file(path: &Path) -> Result<<Settings as Config>::Layer, ConfigError> {
+    let failed = |reason: String| ConfigError::File {
+        path: path.display().to_string(),
+        reason,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let table: toml::Table =
+        toml::from_str(&text).map_err(|error| failed(toml_reason(&error, &text)))?;
+    if let Some(key) = unknown_key(&table, &Settings::META, "") {
+        return Err(ConfigError::UnknownKey {
+            key,
+            path: path.display().to_string(),
+        });
+    }
+    toml::from_str(&text).map_err(|error| failed(toml_reason(&error, &text)))
+}
+
+/// The parser's own rendering quotes the offending line, which may hold a password.
+fn toml_reason(error: &toml::de::Error, text: &str) -> String {
+    let line = error
+        .span()
+        .map_or(1, |span| text[..span.start.min(text.len())].lines().count());
+    format!("line {}: {}", line.max(1), error.message())
+}
+
+fn unknown_key(table: &toml::Table, meta: &Meta, path: &str) -> Option<String> {
+    table.iter().find_map(|(name, value)| {
+        let here = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        let Some(field) = meta.fields.iter().find(|field| field.name == name) else {
+            return Some(here);
+        };
+        match (field.kind, value) {
+            (FieldKind::Nested { meta }, toml::Value::Table(inner)) => {
+                unknown_key(inner, meta, &here)
+            }
+            _ => None,
+        }
+    })
+}
+
+fn refuse_unknown_variables() -> Result<(), ConfigError> {
+    let known = variables(&Settings::META);
+    let unknown = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .find(|name| name.starts_with("CLEANUP_") && !known.contains(&name.as_str()));
+    unknown.map_or(Ok(()), |name| Err(ConfigError::UnknownVariable(name)))
+}
+
+fn variables(meta: &'static Meta) -> Vec<&'static str> {
+    let of_field = |kind: FieldKind| match kind {
+        FieldKind::Leaf { env, .. } => env.into_iter().collect(),
+        FieldKind::Nested { meta } => variables(meta),
+    };
+    let mut names: Vec<_> = meta
+        .fields
+        .iter()
+        .flat_map(|field| of_field(field.kind))
+        .collect();
+    names.push("CLEANUP_CONFIG");
+    names
+}
+
+/// The names that other tools use too. They lose against `CLEANUP_…` and win against the file.
+fn well_known_variables() -> <Settings as Config>::Layer {
+    let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let mut layer = <Settings as Config>::Layer::empty();
+    layer.postgres.url = read("DATABASE_URL").map(SecretString::from);
+    layer.redis.url = read("REDIS_URL").map(SecretString::from);
+    layer.s3.bucket = read("S3_BUCKET");
+    layer.s3.endpoint = read("AWS_ENDPOINT_URL");
+    layer
+}
+
+impl Settings {
+    /// Refuses what cannot work. Called after flags were applied, too.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let least = self.worker.heartbeat_interval * 3;
+        let rules = [
+            (
+                self.watchdog.stuck_after >= least,
+                format!(
+                    "watchdog.stuck_after ({}) is shorter than three heartbeats ({}): \
+                     healthy workers would be reset",
+                    humantime::format_duration(self.watchdog.stuck_after),
+                    humantime::format_duration(least),
+                ),
+            ),
+            (
+                (1..=10_000).contains(&self.worker.batch_size),
+                format!(
+                    "worker.batch_size is {}, not 1 to 10000",
+                    self.worker.batch_size
+                ),
+            ),
+            (
+                (1..=64).contains(&self.worker.concurrency),
+                format!(
+                    "worker.concurrency is {}, not 1 to 64",
+                    self.worker.concurrency
+                ),
+            ),
+            (
+                (2..=1000).contains(&self.postgres.pool_size),
+                format!(
+                    "postgres.pool_size is {}, not 2 to 1000",
+                    self.postgres.pool_size
+                ),
+            ),
+            (
+                (1..=1000).contains(&self.worker.max_attempts),
+                format!(
+                    "worker.max_attempts is {}, not 1 to 1000",
+                    self.worker.max_attempts
+                ),
+            ),
+            (
+                self.worker.heartbeat_interval >= Duration::from_millis(100),
+                "worker.heartbeat_interval is shorter than 100ms".into(),
+            ),
+            (
+                self.lock.ttl >= Duration::from_secs(3),
+                "lock.ttl is shorter than 3s".into(),
+            ),
+            (!self.lock.key.is_empty(), "lock.key is empty".into()),
+            (
+                self.watchdog.tick >= Duration::from_millis(100),
+                "watchdog.tick is shorter than 100ms".into(),
+            ),
+            (
+                self.s3.deadline >= Duration::from_secs(1),
+                "s3.deadline is shorter than 1s".into(),
+            ),
+            (
+                self.cache.key_pattern.is_empty()
+                    || self.cache.key_pattern.contains("{short_code}"),
+                format!(
+                    "cache.key_pattern {:?} does not contain {{short_code}}",
+                    self.cache.key_pattern
+                ),
+            ),
+        ];
+        if let Some((_, reason)) = rules.into_iter().find(|(holds, _)| !holds) {
+            return Err(ConfigError::Invalid(reason));
+        }
+        parse_cron(&self.schedule.cron)?;
+        tracing_subscriber::EnvFilter::try_new(&self.log.filter).map_err(|error| {
+            ConfigError::Invalid(format!("log.filter {:?}: {error}", self.log.filter))
+        })?;
+        Ok(())
+    }
+
+    pub fn postgres_url(&self) -> Result<&SecretString, ConfigError> {
+        self.postgres.url.as_ref().ok_or(ConfigError::Missing {
+            key: "postgres.url",
+            well_known: "DATABASE_URL",
+            variable: "CLEANUP_POSTGRES_URL",
+        })
+    }
+
+    pub fn redis_url(&self) -> Result<&SecretString, ConfigError> {
+        self.redis.url.as_ref().ok_or(ConfigError::Missing {
+            key: "redis.url",
+            well_known: "REDIS_URL",
+            variable: "CLEANUP_REDIS_URL",
+        })
+    }
+
+    pub fn bucket(&self) -> Result<&str, ConfigError> {
+        self.s3
+            .bucket
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .ok_or(ConfigError::Missing {
+                key: "s3.bucket",
+                well_known: "S3_BUCKET",
+                variable: "CLEANUP_S3_BUCKET",
+            })
+    }
+}
+
+fn parse_cron(expression: &str) -> Result<(), ConfigError> {
+    let invalid = |reason: String| {
+        ConfigError::Invalid(format!(
+            "schedule.cron {expression:?}: {reason}; six fields are needed, \
+             for example \"0 0 0 * * *\" (second minute hour day month weekday)"
+        ))
+    };
+    if expression.split_whitespace().count() != 6 {
+        return Err(invalid("not six fields".into()));
+    }
+    croner::parser::CronParser::builder()
+        .seconds(croner::parser::Seconds::Required)
+        .build()
+        .parse(expression)
+        .map(|_| ())
+        .map_err(|error| invalid(error.to_string()))
+}

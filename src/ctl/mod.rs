@@ -1,0 +1,68 @@
+//! `cleanupctl`, the operator's hand tool: one subcommand per file.
+
+mod config;
+mod migrate;
+mod seed;
+mod status;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use tokio_postgres::Client;
+
+use crate::{cli::Common, config::Settings, postgres::Target};
+
+/// The operator's hand tool for the paste cleanup fleet.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100, after_help = HELP)]
+pub struct CtlCli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Exit codes: 0 done; 1 failed; 2 usage or config.
+
+Examples:
+  cleanupctl migrate                 create or adopt the tables, online
+  cleanupctl seed --pastes 20000     make test data, with real objects
+  cleanupctl status                  how is the fleet doing?
+  cleanupctl config > cleanup.toml   every setting, explained";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Create the tables, or adopt existing ones online; safe to repeat.
+    Migrate(migrate::Migrate),
+    /// Fill database and bucket with test pastes, by the writer's contract.
+    Seed(seed::Seed),
+    /// Show backlog, open claims, failures.
+    Status(status::Status),
+    /// Print the documented default settings.
+    Config,
+}
+
+impl CtlCli {
+    /// Runs the command; the answer is the exit code.
+    pub async fn run(self) -> Result<u8> {
+        if matches!(self.command, Command::Config) {
+            config::print();
+            return Ok(0);
+        }
+        let settings = self.common.settings()?;
+        match self.command {
+            Command::Migrate(command) => command.run(&settings).await,
+            Command::Seed(command) => command.run(&settings).await,
+            Command::Status(command) => command.run(&settings).await,
+            Command::Config => Ok(0),
+        }
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<Client> {
+    let target = Target::new(settings, "cleanupctl", None)?;
+    target
+        .connect()
+        .await
+        .map_err(|error| target.explain(&error))
+}

@@ -1,0 +1,99 @@
+//! Why a migration stopped, or why a program does not start on this database.
+
+use std::error::Error;
+use std::time::Duration;
+
+/// Why the migration stopped. What it had done stays and is not done again by the next run.
+#[derive(thiserror::Error, Debug)]
+pub enum MigrateError {
+    /// Only a person can mend these; nothing was changed.
+    #[error("this database cannot be migrated as it is; nothing was changed:\n  {}", .problems.join("\n  "))]
+    Refused { problems: Vec<String> },
+    /// These can be removed, but only when told to; nothing was changed.
+    #[error(
+        "these would break the cleanup; nothing was changed:\n  {}\nrun `cleanupctl migrate --remove-blockers` to remove them",
+        .blockers.join("\n  ")
+    )]
+    Blocked { blockers: Vec<String> },
+    #[error(
+        "the database is at schema version {found}, this program only knows {needed}: use the newer cleanupctl"
+    )]
+    TooNew { found: i32, needed: i32 },
+    /// All patience was used up without getting a lock.
+    #[error(
+        "migration step `{step}` got no lock in {}: a long transaction holds its table ({holders}); end it or wait for its end, then run `cleanupctl migrate` again",
+        humantime::format_duration(*waited)
+    )]
+    Locked {
+        step: String,
+        waited: Duration,
+        holders: String,
+    },
+    #[error("migration step `{step}` failed: {}; repair the cause, then run `cleanupctl migrate` again", describe(.cause))]
+    Step {
+        step: String,
+        cause: tokio_postgres::Error,
+    },
+    /// `IF NOT EXISTS` was content with something that is not the index.
+    #[error(
+        "the name {index} is taken by something that is not a valid index of the fleet's tables: rename that, then run `cleanupctl migrate` again"
+    )]
+    NameTaken { index: String },
+    #[error("could not {doing}: {}", describe(.cause))]
+    Postgres {
+        doing: &'static str,
+        cause: tokio_postgres::Error,
+    },
+}
+
+impl MigrateError {
+    /// For `map_err`: the failure of something that is not a step.
+    pub(super) fn while_doing(doing: &'static str) -> impl Fn(tokio_postgres::Error) -> Self {
+        move |cause| Self::Postgres { doing, cause }
+    }
+
+    /// For `map_err`: the failure of a step.
+    pub(super) fn in_step(step: &str) -> impl Fn(tokio_postgres::Error) -> Self {
+        move |cause| Self::Step {
+            step: step.to_owned(),
+            cause,
+        }
+    }
+}
+
+/// Why a program does not start on this database.
+#[derive(thiserror::Error, Debug)]
+pub enum SchemaError {
+    #[error("the database is not prepared for the cleanup: run `cleanupctl migrate`")]
+    NotMigrated,
+    #[error(
+        "the database is at schema version {found}, this program needs {needed}: run `cleanupctl migrate`"
+    )]
+    TooOld { found: i32, needed: i32 },
+    #[error(
+        "the database is at schema version {found}, this program only knows {needed}: upgrade it to the version of the `cleanupctl migrate` that was run"
+    )]
+    TooNew { found: i32, needed: i32 },
+    #[error("could not read the schema version: {}", describe(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+}
+
+/// The driver prints "db error" and hides the rest in its source; a person needs the rest.
+fn describe(error: &tokio_postgres::Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        let detail = db
+            .detail()
+            .map(|detail| format!(" ({detail})"))
+            .unwrap_or_default();
+        return format!(
+            "{} {}: {}{detail}",
+            db.severity(),
+            db.code().code(),
+            db.message()
+        );
+    }
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

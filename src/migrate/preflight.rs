@@ -1,0 +1,105 @@
+//! Looks before anything is changed: can this database be migrated, and what is in the way?
+
+use super::error::MigrateError;
+use super::runner::Runner;
+use super::script::{Step, StepKind};
+use tokio_postgres::{Client, Row};
+
+const PREFLIGHT: &str = include_str!("../../sql/queries/migrate_preflight.sql");
+const DATA_CHECKS: &str = include_str!("../../sql/queries/migrate_data_checks.sql");
+const EXISTING: &str = include_str!("../../sql/queries/migrate_existing.sql");
+
+/// What was found, apart from what made it refuse.
+pub struct Findings {
+    /// `pastes` and `content`, if they are there.
+    pub existing: Vec<String>,
+    pub blockers: Vec<Blocker>,
+    pub warnings: Vec<String>,
+}
+
+/// Something that would break the protocol and can be removed.
+pub struct Blocker {
+    finding: String,
+    removal: String,
+}
+
+/// Reads the catalog and, for rules that no constraint proves yet, the data.
+pub async fn look(client: &Client) -> Result<Findings, MigrateError> {
+    let failed = MigrateError::while_doing("look at the existing tables");
+    let mut findings = Findings {
+        existing: Vec::new(),
+        blockers: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let mut problems = Vec::new();
+    for row in client.query(PREFLIGHT, &[]).await.map_err(&failed)? {
+        let (verdict, finding) = (text(&row, 0)?, text(&row, 1)?);
+        match verdict.as_str() {
+            "blocker" => findings.blockers.push(Blocker {
+                finding,
+                removal: text(&row, 2)?,
+            }),
+            "warning" => findings.warnings.push(finding),
+            _ => problems.push(finding),
+        }
+    }
+    // With a column of the wrong type the counting below could not even be parsed.
+    if problems.is_empty() {
+        problems = count_violations(client).await?;
+    }
+    if !problems.is_empty() {
+        return Err(MigrateError::Refused { problems });
+    }
+    for row in client.query(EXISTING, &[]).await.map_err(&failed)? {
+        findings.existing.push(text(&row, 0)?);
+    }
+    Ok(findings)
+}
+
+async fn count_violations(client: &Client) -> Result<Vec<String>, MigrateError> {
+    let failed = MigrateError::while_doing("check the data of the existing tables");
+    let mut problems = Vec::new();
+    for row in client.query(DATA_CHECKS, &[]).await.map_err(&failed)? {
+        let counting = text(&row, 3)?;
+        let counted = client.query_one(&counting, &[]).await.map_err(&failed)?;
+        let rows: i64 = counted.try_get(0).map_err(&failed)?;
+        if rows > 0 {
+            let (subject, problem, remedy) = (text(&row, 0)?, text(&row, 1)?, text(&row, 2)?);
+            problems.push(format!("{subject}: {rows} {problem}; {remedy}"));
+        }
+    }
+    Ok(problems)
+}
+
+/// Removes the blockers if that is allowed, and returns what was removed.
+pub async fn clear(
+    runner: &mut Runner<'_>,
+    blockers: Vec<Blocker>,
+    allowed: bool,
+) -> Result<Vec<String>, MigrateError> {
+    if !allowed && !blockers.is_empty() {
+        let blockers = blockers
+            .into_iter()
+            .map(|blocker| blocker.finding)
+            .collect();
+        return Err(MigrateError::Blocked { blockers });
+    }
+    let mut removed = Vec::new();
+    for Blocker { finding, removal } in blockers {
+        let title = format!("remove {finding}");
+        runner
+            .run_step(&Step {
+                title: &title,
+                kind: StepKind::Locking,
+                sql: &removal,
+            })
+            .await?;
+        removed.push(finding);
+    }
+    Ok(removed)
+}
+
+fn text(row: &Row, column: usize) -> Result<String, MigrateError> {
+    row.try_get(column)
+        .map_err(MigrateError::while_doing("read a finding about the tables"))
+}

@@ -1,0 +1,226 @@
+//! Executes steps one by one on the session that holds the migration lock.
+
+use super::error::MigrateError;
+use super::script::{Migration, Step, StepKind, steps};
+use std::time::{Duration, Instant};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+const SESSION: &str = include_str!("../../sql/queries/migrate_session.sql");
+const TRY_LOCK: &str = include_str!("../../sql/queries/migrate_try_lock.sql");
+const UNLOCK: &str = include_str!("../../sql/queries/migrate_unlock.sql");
+const RECORD: &str = include_str!("../../sql/queries/migrate_record.sql");
+const INDEX_STATE: &str = include_str!("../../sql/queries/migrate_index_state.sql");
+const LOCK_HOLDERS: &str = include_str!("../../sql/queries/migrate_lock_holders.sql");
+
+const PATIENCE: Duration = Duration::from_secs(300);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const LOCK_POLL: Duration = Duration::from_secs(1);
+const SAY_AGAIN: u32 = 30;
+
+/// The one session that migrates a database.
+pub struct Runner<'a> {
+    pub client: &'a Client,
+    say: &'a mut dyn FnMut(&str),
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(client: &'a Client, say: &'a mut dyn FnMut(&str)) -> Self {
+        Self { client, say }
+    }
+
+    pub fn say(&mut self, line: &str) {
+        (self.say)(line);
+    }
+
+    /// Waits until no other session migrates this database.
+    pub async fn lock(&mut self) -> Result<(), MigrateError> {
+        let failed = MigrateError::while_doing("take the migration lock");
+        self.client.batch_execute(SESSION).await.map_err(&failed)?;
+        let mut polls = 0;
+        while !self.try_lock().await.map_err(&failed)? {
+            if polls % SAY_AGAIN == 0 {
+                self.say("another migration is running on this database; waiting for its end");
+            }
+            polls += 1;
+            tokio::time::sleep(LOCK_POLL).await;
+        }
+        Ok(())
+    }
+
+    async fn try_lock(&self) -> Result<bool, Error> {
+        self.client.query_one(TRY_LOCK, &[]).await?.try_get(0)
+    }
+
+    pub async fn unlock(&self) {
+        // A failure here means a lost connection, and the lock went with it.
+        if let Err(error) = self.client.query_one(UNLOCK, &[]).await {
+            tracing::debug!(%error, "could not give back the migration lock");
+        }
+    }
+
+    /// Runs all steps of a migration and remembers that it is complete.
+    pub async fn apply(&mut self, migration: &Migration) -> Result<(), MigrateError> {
+        let Migration { version, name, sql } = migration;
+        self.say(&format!("migration V{version} {name}"));
+        for step in steps(sql) {
+            self.run_step(&step).await?;
+        }
+        let recorded = self.client.execute(RECORD, &[version, name]).await;
+        recorded
+            .map(drop)
+            .map_err(MigrateError::while_doing("record the migration"))
+    }
+
+    /// Builds those indexes of a completed migration again that are invalid or gone.
+    pub async fn rebuild_indexes(
+        &mut self,
+        migration: &Migration,
+    ) -> Result<Vec<String>, MigrateError> {
+        let mut rebuilt = Vec::new();
+        for step in steps(migration.sql) {
+            if let StepKind::Index(name) = step.kind
+                && self.build_index(&step, name).await?
+            {
+                rebuilt.push(name.to_owned());
+            }
+        }
+        Ok(rebuilt)
+    }
+
+    pub async fn run_step(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
+        tracing::debug!(step = step.title, "migration step");
+        match step.kind {
+            StepKind::Locking => {
+                let client = self.client;
+                self.patiently(step, async || client.batch_execute(step.sql).await)
+                    .await
+            }
+            StepKind::Index(name) => self.build_index(step, name).await.map(drop),
+            StepKind::Repeat => self.repeat(step).await,
+        }
+    }
+
+    async fn repeat(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
+        let client = self.client;
+        let (mut total, mut position) = (0, Some(0_i64));
+        while let Some(at) = position {
+            let row = self
+                .patiently(step, async || client.query_one(step.sql, &[&at]).await)
+                .await?;
+            let changed: i64 = row.try_get(0).map_err(MigrateError::in_step(step.title))?;
+            position = row.try_get(1).map_err(MigrateError::in_step(step.title))?;
+            total += changed;
+        }
+        if total > 0 {
+            self.say(&format!("{}: {total} rows", step.title));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the index had to be built.
+    async fn build_index(&mut self, step: &Step<'_>, name: &str) -> Result<bool, MigrateError> {
+        let client = self.client;
+        let failed = MigrateError::in_step(step.title);
+        if index_state(client, name).await.map_err(&failed)?.ready {
+            return Ok(false);
+        }
+        self.say(&format!("building {}", step.title));
+        client
+            .batch_execute("SET lock_timeout = 0")
+            .await
+            .map_err(&failed)?;
+        let built = self
+            .patiently(step, async || rebuild(client, name, step.sql).await)
+            .await;
+        if built.is_err() {
+            // An invalid unique index would go on refusing writes.
+            let _ = drop_leftover(client, name).await;
+        }
+        let restored = client.batch_execute("SET lock_timeout = '2s'").await;
+        built?;
+        restored.map_err(&failed)?;
+        match index_state(client, name).await.map_err(&failed)?.ready {
+            true => Ok(true),
+            false => Err(MigrateError::NameTaken {
+                index: name.to_owned(),
+            }),
+        }
+    }
+
+    /// Tries again, with growing pauses in which everybody who queued up behind us gets through.
+    async fn patiently<T>(
+        &mut self,
+        step: &Step<'_>,
+        mut attempt: impl AsyncFnMut() -> Result<T, Error>,
+    ) -> Result<T, MigrateError> {
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match attempt().await {
+                Err(error) if got_no_lock(&error) => {
+                    let holders = self.lock_holders().await;
+                    let waited = started.elapsed();
+                    if waited + pause > PATIENCE {
+                        let waited = Duration::from_secs(waited.as_secs());
+                        return Err(MigrateError::Locked {
+                            step: step.title.to_owned(),
+                            waited,
+                            holders,
+                        });
+                    }
+                    self.say(&format!("{}: waiting for a lock; {holders}", step.title));
+                }
+                outcome => return outcome.map_err(MigrateError::in_step(step.title)),
+            }
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn lock_holders(&self) -> String {
+        let rows = self
+            .client
+            .query(LOCK_HOLDERS, &[])
+            .await
+            .unwrap_or_default();
+        let holders: Vec<String> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+        match holders.is_empty() {
+            true => "its holder is not to be seen".to_owned(),
+            false => holders.join("; "),
+        }
+    }
+}
+
+struct IndexState {
+    ready: bool,
+    leftover: Option<String>,
+}
+
+async fn index_state(client: &Client, name: &str) -> Result<IndexState, Error> {
+    let row = client.query_one(INDEX_STATE, &[&name]).await?;
+    Ok(IndexState {
+        ready: row.try_get(0)?,
+        leftover: row.try_get(1)?,
+    })
+}
+
+async fn rebuild(client: &Client, name: &str, sql: &str) -> Result<(), Error> {
+    drop_leftover(client, name).await?;
+    client.batch_execute(sql).await
+}
+
+async fn drop_leftover(client: &Client, name: &str) -> Result<(), Error> {
+    match index_state(client, name).await?.leftover {
+        Some(removal) => client.batch_execute(&removal).await,
+        None => Ok(()),
+    }
+}
+
+fn got_no_lock(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED)
+    )
+}

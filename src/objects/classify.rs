@@ -1,0 +1,156 @@
+//! Whose fault is it? Reads what S3 answers, for a whole call and for each key.
+
+use std::collections::HashMap;
+
+use aws_sdk_s3::{
+    error::{ProvideErrorMetadata, SdkError},
+    operation::delete_objects::{DeleteObjectsError, DeleteObjectsOutput},
+};
+
+const THROTTLED: [&str; 6] = [
+    "SlowDown",
+    "ServiceUnavailable",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "BandwidthLimitExceeded",
+];
+const PASSING: [&str; 4] = [
+    "InternalError",
+    "RequestTimeout",
+    "OperationAborted",
+    "ServerBusy",
+];
+const CREDENTIALS: [&str; 8] = [
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+    "AccountProblem",
+    "NotSignedUp",
+];
+
+/// What became of one key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Deleted, or not there any more.
+    Gone,
+    /// The store has no time: try again.
+    Again(String),
+    /// Not allowed: this object's lock, or the credentials.
+    Denied(String),
+    /// This key's own 4xx.
+    Refused(String),
+}
+
+/// A whole answer with status 200.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub verdicts: Vec<(String, Verdict)>,
+    /// Keys that the answer does not mention, as in a 200 whose body is an error.
+    pub silent: Vec<String>,
+    pub slow_down: bool,
+}
+
+impl Answer {
+    pub fn new(keys: &[String], output: DeleteObjectsOutput) -> Self {
+        let mut told: HashMap<String, Verdict> = HashMap::with_capacity(keys.len());
+        let mut slow_down = false;
+        for deleted in output.deleted.unwrap_or_default() {
+            told.extend(deleted.key.map(|key| (key, Verdict::Gone)));
+        }
+        for error in output.errors.unwrap_or_default() {
+            let code = error.code.unwrap_or_default();
+            slow_down |= THROTTLED.contains(&code.as_str());
+            let verdict = judge_key(&code, error.message.as_deref().unwrap_or_default());
+            told.extend(error.key.map(|key| (key, verdict)));
+        }
+        let (mut verdicts, mut silent) = (Vec::with_capacity(keys.len()), Vec::new());
+        for key in keys {
+            match told.remove(key) {
+                Some(verdict) => verdicts.push((key.clone(), verdict)),
+                None => silent.push(key.clone()),
+            }
+        }
+        Self {
+            verdicts,
+            silent,
+            slow_down,
+        }
+    }
+}
+
+fn judge_key(code: &str, message: &str) -> Verdict {
+    let reason = format!("S3 {code}: {message}");
+    match code {
+        "NoSuchKey" | "NoSuchVersion" => Verdict::Gone,
+        code if THROTTLED.contains(&code) || PASSING.contains(&code) => Verdict::Again(reason),
+        code if CREDENTIALS.contains(&code) => Verdict::Denied(reason),
+        "AccessDenied" | "AllAccessDisabled" => Verdict::Denied(reason),
+        _ => Verdict::Refused(reason),
+    }
+}
+
+/// A call that failed as a whole.
+#[derive(Debug)]
+pub(super) enum CallError {
+    NoBucket,
+    Denied(String),
+    /// A 4xx about what was asked: perhaps one key's fault.
+    Rejected(String),
+    Again {
+        reason: String,
+        slow_down: bool,
+    },
+}
+
+impl From<SdkError<DeleteObjectsError>> for CallError {
+    fn from(error: SdkError<DeleteObjectsError>) -> Self {
+        let SdkError::ServiceError(answered) = &error else {
+            let reason = innermost(&error);
+            return Self::Again {
+                reason,
+                slow_down: false,
+            };
+        };
+        let status = answered.raw().status().as_u16();
+        let code = answered.err().code().unwrap_or_default();
+        let reason = format!(
+            "S3 {status} {code}: {}",
+            answered.err().message().unwrap_or("no message")
+        );
+        match (status, code) {
+            (_, "NoSuchBucket") => Self::NoBucket,
+            (_, code) if THROTTLED.contains(&code) => Self::Again {
+                reason,
+                slow_down: true,
+            },
+            (_, code) if PASSING.contains(&code) => Self::Again {
+                reason,
+                slow_down: false,
+            },
+            (_, code) if CREDENTIALS.contains(&code) => Self::Denied(reason),
+            (429, _) => Self::Again {
+                reason,
+                slow_down: true,
+            },
+            (401 | 403, _) => Self::Denied(reason),
+            (400..=499, _) => Self::Rejected(reason),
+            _ => Self::Again {
+                reason,
+                slow_down: false,
+            },
+        }
+    }
+}
+
+/// The SDK's outer messages say only "dispatch failure"; the cause is what helps.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    format!("{error}: {cause}")
+}

@@ -1,0 +1,199 @@
+//! Connections to Postgres: how they are made, what every session promises, whose fault an error is.
+
+use std::{fmt::Write as _, time::Duration};
+
+use anyhow::{Result, anyhow};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use secrecy::ExposeSecret;
+use tokio_postgres::{Client, Config, NoTls, config::SslMode, error::SqlState};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use uuid::Uuid;
+
+use crate::{
+    config::Settings,
+    tls::{self, Verify},
+};
+
+/// No session holds anything for long: a worker frozen in the middle of a transaction loses its
+/// locks, and writers and watchdog go on.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where and how to connect; keeps the password to itself.
+#[derive(Clone)]
+pub struct Target {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl Target {
+    /// From the settings. `program` and `worker` end up in `application_name`, for pg_stat_activity.
+    pub fn new(settings: &Settings, program: &str, worker: Option<Uuid>) -> Result<Self> {
+        let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret())?;
+        let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
+        let name = worker.map_or(program.to_string(), |id| format!("{program} {id}"));
+        config
+            .application_name(name)
+            .connect_timeout(CONNECT_TIMEOUT);
+        config.keepalives_idle(Duration::from_secs(10));
+        config
+            .keepalives_interval(Duration::from_secs(5))
+            .keepalives_retries(3);
+        config.tcp_user_timeout(Duration::from_secs(20));
+        let options = session_options(config.get_options());
+        config.options(options);
+        let verify = match verify {
+            Some(verify) => {
+                config.ssl_mode(SslMode::Require);
+                verify
+            }
+            None if settings.postgres.ca_file.is_some() => Verify::Chain,
+            None => Verify::Nothing,
+        };
+        let tls = match config.get_ssl_mode() {
+            SslMode::Disable => None,
+            _ => Some(tls::client_config(
+                verify,
+                settings.postgres.ca_file.as_deref(),
+            )?),
+        };
+        Ok(Self {
+            config,
+            tls: tls.map(MakeRustlsConnect::new),
+        })
+    }
+
+    /// A pool of up to `size` connections.
+    pub fn pool(&self, size: usize) -> Result<Pool> {
+        let how = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
+        let manager = match &self.tls {
+            Some(tls) => Manager::from_config(self.config.clone(), tls.clone(), how),
+            None => Manager::from_config(self.config.clone(), NoTls, how),
+        };
+        Ok(Pool::builder(manager)
+            .max_size(size)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(Duration::from_secs(30)))
+            .create_timeout(Some(CONNECT_TIMEOUT * 2))
+            .recycle_timeout(Some(CONNECT_TIMEOUT))
+            .build()?)
+    }
+
+    /// One connection of its own.
+    pub async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        match &self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await?;
+                tokio::spawn(connection);
+                Ok(client)
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                tokio::spawn(connection);
+                Ok(client)
+            }
+        }
+    }
+
+    /// Host, port and database for messages; never user or password.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        let ports = self.config.get_ports();
+        for (place, host) in self.config.get_hosts().iter().enumerate() {
+            let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
+            let separator = if place == 0 { "" } else { "," };
+            let _ = match host {
+                tokio_postgres::config::Host::Tcp(name) => write!(text, "{separator}{name}:{port}"),
+                tokio_postgres::config::Host::Unix(path) => {
+                    write!(text, "{separator}{}:{port}", path.display())
+                }
+            };
+        }
+        let database = self
+            .config
+            .get_dbname()
+            .or(self.config.get_user())
+            .unwrap_or("postgres");
+        format!("Postgres at {text}, database {database:?}")
+    }
+
+    /// One line that says what failed and what to do about it.
+    pub fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
+        let remedy = match error.code() {
+            Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+                "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
+            }
+            Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
+            Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
+            Some(_) => "see the server's log",
+            None => "check that it runs and that DATABASE_URL or CLEANUP_POSTGRES_URL is right",
+        };
+        anyhow!("{}: {}; {remedy}", self.describe(), describe(error))
+    }
+}
+
+/// The error with its cause, on one line. `tokio_postgres` alone says just "db error".
+pub fn describe(error: &tokio_postgres::Error) -> String {
+    use std::error::Error as _;
+    if let Some(db) = error.as_db_error() {
+        return format!("{} (SQLSTATE {})", db.message(), db.code().code());
+    }
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// Only SQLSTATE classes 22 and 23 are a row's own fault; everything else is the surroundings'.
+pub fn is_row_fault(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
+}
+
+/// What every session of the fleet is started with, after the user's own options.
+fn session_options(own: Option<&str>) -> String {
+    let mut options = own.map(|own| format!("{own} ")).unwrap_or_default();
+    let _ = write!(
+        options,
+        "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} \
+         -c synchronous_commit=on -c plan_cache_mode=force_custom_plan -c TimeZone=UTC",
+        STATEMENT_TIMEOUT.as_millis(),
+        LOCK_TIMEOUT.as_millis(),
+        IDLE_IN_TRANSACTION.as_millis(),
+    );
+    options
+}
+
+/// tokio-postgres knows no `verify-…`; both are `require` plus a verifier.
+fn split_sslmode(url: &str) -> Result<(String, Option<Verify>)> {
+    for (mode, verify) in [("verify-full", Verify::Full), ("verify-ca", Verify::Chain)] {
+        let asked = format!("sslmode={mode}");
+        if url.contains(&asked) {
+            return Ok((url.replace(&asked, "sslmode=require"), Some(verify)));
+        }
+    }
+    Ok((url.to_string(), None))
+}
+
+/// The parser's message can quote a piece of the URL, so only what is known to be harmless is kept.
+fn bad_url(error: &tokio_postgres::Error) -> anyhow::Error {
+    use std::error::Error as _;
+    let reason = error.source().map(ToString::to_string).unwrap_or_default();
+    let named =
+        reason.starts_with("invalid value for option") || reason.starts_with("unknown option");
+    let reason = if named {
+        format!(": {reason}")
+    } else {
+        String::new()
+    };
+    anyhow::Error::new(crate::config::ConfigError::Invalid(format!(
+        "postgres.url (DATABASE_URL or CLEANUP_POSTGRES_URL) is not a valid Postgres URL{reason}; \
+         write postgres://user:password@host:5432/database"
+    )))
+}

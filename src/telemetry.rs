@@ -1,0 +1,63 @@
+//! Logs: to stderr, text for eyes and JSON for machines; they do not tear the progress bar.
+
+use std::{
+    io::{IsTerminal, Write, stderr},
+    sync::{Mutex, PoisonError},
+};
+
+use indicatif::ProgressBar;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// Starts logging.
+pub fn start(log: &Log) {
+    let filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let text = match log.format {
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+        LogFormat::Auto => stderr().is_terminal(),
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| AroundBar);
+    // A second start (as in tests) is not an error.
+    let _ = if text {
+        lines
+            .with_ansi(stderr().is_terminal())
+            .with_target(false)
+            .try_init()
+    } else {
+        lines.json().flatten_event(true).try_init()
+    };
+}
+
+/// From now on, log lines are printed above this bar.
+pub fn show_bar(bar: ProgressBar) -> ProgressBar {
+    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    bar
+}
+
+pub fn hide_bar() {
+    if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        bar.finish_and_clear();
+    }
+}
+
+struct AroundBar;
+
+impl Write for AroundBar {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar {
+            Some(bar) => bar.suspend(|| stderr().write(line)),
+            None => stderr().write(line),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        stderr().flush()
+    }
+}

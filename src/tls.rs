@@ -1,0 +1,132 @@
+//! TLS to Postgres as libpq's users know it: `require`, `verify-ca`, `verify-full`.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, Result, bail};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    client::{WebPkiServerVerifier, verify_server_name},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
+};
+
+/// How far the server's certificate is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Encrypt only: `require` without a CA file.
+    Nothing,
+    /// The chain up to the CA, not the host name: `verify-ca`, or `require` with a CA file.
+    Chain,
+    /// Chain and host name: `verify-full`.
+    Full,
+}
+
+/// Once per process, before the first TLS connection: rustls wants to be told which crypto to use.
+pub fn install_provider() {
+    // An error means that it is installed already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// A rustls configuration that verifies as far as asked, against `ca_file` or the system's CAs.
+pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientConfig> {
+    install_provider();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder();
+    if verify == Verify::Full {
+        return Ok(builder
+            .with_root_certificates(roots(ca_file)?)
+            .with_no_client_auth());
+    }
+    let chain = match verify {
+        Verify::Chain => Some(WebPkiServerVerifier::builder(Arc::new(roots(ca_file)?)).build()?),
+        _ => None,
+    };
+    let verifier = Arc::new(WithoutHostName { chain, provider });
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth())
+}
+
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    let Some(path) = ca_file else {
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(store);
+    };
+    let shown = path.display();
+    let certificates = CertificateDer::pem_file_iter(path)
+        .with_context(|| format!("cannot read the CA file {shown}"))?;
+    for certificate in certificates {
+        let certificate = certificate.with_context(|| format!("the CA file {shown} is not PEM"))?;
+        store
+            .add(certificate)
+            .with_context(|| format!("the CA file {shown} has a bad entry"))?;
+    }
+    if store.is_empty() {
+        bail!("the CA file {shown} has no certificate");
+    }
+    Ok(store)
+}
+
+/// Verifies signatures always, the chain when there is one to verify against, the name never.
+#[derive(Debug)]
+struct WithoutHostName {
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for WithoutHostName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(chain) = &self.chain else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verdict =
+            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        // webpki checks the chain first: when only the name is wrong, the chain was right.
+        let name_is_wrong = ParsedCertificate::try_from(end_entity)
+            .is_ok_and(|parsed| verify_server_name(&parsed, server_name).is_err());
+        match verdict {
+            Err(Error::InvalidCertificate(
+                rustls::CertificateError::NotValidForName
+                | rustls::CertificateError::NotValidForNameContext { .. },
+            )) if name_is_wrong => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

@@ -1,0 +1,62 @@
+//! The command line of `cleanup-watchdog`.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Parser;
+
+use super::Watchdog;
+use crate::{cli::Common, http, metrics, shutdown::Shutdown};
+
+/// Resets the claims of workers that went silent, prunes history, serves health and metrics.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100, after_help = HELP)]
+pub struct WatchdogCli {
+    #[command(flatten)]
+    common: Common,
+    /// One sweep, then exit: for cron. Opens no port.
+    #[arg(long)]
+    once: bool,
+}
+
+const HELP: &str = "\
+A claim is reset when its worker did not beat for watchdog.stuck_after (default 2h). Live workers
+beat every 10 s, so a minute is safe, too; less than three heartbeats is refused.
+
+It needs DATABASE_URL only. Serves /healthz, /readyz and /metrics on watchdog.listen
+(default 127.0.0.1:9464). Exit codes: 0 stopped as asked; 1 failed; 2 usage or config.
+
+Examples:
+  cleanup-watchdog                                    the sidecar
+  CLEANUP_WATCHDOG_STUCK_AFTER=5m cleanup-watchdog    recovers in minutes
+  cleanup-watchdog --once                             one sweep, from cron";
+
+impl WatchdogCli {
+    /// Runs the watchdog; the answer is the exit code.
+    pub async fn run(self) -> Result<u8> {
+        let settings = Arc::new(self.common.settings()?);
+        if self.once {
+            let watchdog = Watchdog::start(settings).await?;
+            let ticked = watchdog.tick().await?;
+            let (claims, rows) = (ticked.swept.reset.claims, ticked.swept.reset.rows);
+            println!(
+                "reset {claims} claims ({rows} pastes) and {} pastes without an open claim",
+                ticked.swept.orphans
+            );
+            return Ok(0);
+        }
+        let shutdown = Shutdown::on_signals()?;
+        let metrics = metrics::install()?;
+        let listener = http::listen(settings.watchdog.listen).await?;
+        let watchdog = Watchdog::start(settings).await?;
+        tracing::info!(
+            "watching; health and metrics on http://{}",
+            listener.local_addr()?
+        );
+        let server = http::serve(listener, Arc::clone(&watchdog), metrics, shutdown.clone());
+        let server = tokio::spawn(server);
+        watchdog.run(&shutdown).await;
+        server.await??;
+        Ok(0)
+    }
+}

@@ -1,0 +1,10 @@
+//! The watchdog: resets what silent workers left behind, prunes history, serves health and metrics.
+
+pub mod cli;
+pub mod prune;
+pub mod reset;
+pub mod sweep;
+mod tick;
+
+pub use sweep::{Swept, sweep};
+pub use tick::{Ticked, Watchdog};

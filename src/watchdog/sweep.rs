@@ -1,0 +1,101 @@
+//! One sweep: every claim whose worker was silent for `stuck_after`, and every row in progress that
+//! no open claim covers. Set-based, in bounded chunks, until nothing is left.
+
+use deadpool_postgres::{Pool, PoolError, Transaction};
+use tracing::warn;
+
+use super::reset::{LockedClaim, Reset, Why, reset};
+use crate::config::Settings;
+
+const ELECT: &str = include_str!("../../sql/queries/elect.sql");
+const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
+const RESET_ORPHANS: &str = include_str!("../../sql/queries/reset_orphans.sql");
+const STAMP_ORPHANS: &str = include_str!("../../sql/queries/stamp_orphans.sql");
+/// Short transactions: a reset of thousands of rows must not hold up writers.
+const CLAIMS_PER_TRANSACTION: i32 = 5;
+const ROWS_PER_TRANSACTION: i32 = 2000;
+
+/// What a sweep found.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Swept {
+    /// Another watchdog was at it.
+    pub not_elected: bool,
+    pub reset: Reset,
+    /// Rows in progress without an open claim.
+    pub orphans: u64,
+}
+
+/// Resets all that is stuck right now.
+pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError> {
+    let mut swept = Swept::default();
+    loop {
+        let mut client = pool.get().await?;
+        let transaction = client.transaction().await?;
+        if !elected(&transaction).await? {
+            swept.not_elected = true;
+            return Ok(swept);
+        }
+        let claims = reset_silent(&transaction, settings, &mut swept.reset).await?;
+        let orphans = match claims {
+            0 => reset_orphans(&transaction, settings).await?,
+            _ => 0,
+        };
+        transaction.commit().await?;
+        swept.orphans += orphans;
+        if claims == 0 && orphans == 0 {
+            return Ok(swept);
+        }
+    }
+}
+
+async fn elected(transaction: &Transaction<'_>) -> Result<bool, tokio_postgres::Error> {
+    Ok(transaction.query_one(ELECT, &[]).await?.get("elected"))
+}
+
+async fn reset_silent(
+    transaction: &Transaction<'_>,
+    settings: &Settings,
+    total: &mut Reset,
+) -> Result<usize, tokio_postgres::Error> {
+    let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
+    let rows = transaction
+        .query(SILENT_CLAIMS, &[&stuck_after, &CLAIMS_PER_TRANSACTION])
+        .await?;
+    for claim in rows.iter().map(LockedClaim::from) {
+        let done = reset(transaction, settings, &claim, Why::WorkerSilent).await?;
+        warn!(
+            claim = claim.id,
+            worker = %claim.worker,
+            rows = done.rows,
+            dead_letters = done.dead_letters,
+            "reset claim {}: its worker was silent; {} pastes are due again",
+            claim.id,
+            done.rows
+        );
+        total.claims += 1;
+        total.rows += done.rows;
+        total.dead_letters += done.dead_letters;
+    }
+    Ok(rows.len())
+}
+
+async fn reset_orphans(
+    transaction: &Transaction<'_>,
+    settings: &Settings,
+) -> Result<u64, tokio_postgres::Error> {
+    transaction
+        .execute(STAMP_ORPHANS, &[&ROWS_PER_TRANSACTION])
+        .await?;
+    let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
+    let cap = settings.worker.backoff_cap.as_secs_f64();
+    let rows = transaction
+        .execute(RESET_ORPHANS, &[&stuck_after, &ROWS_PER_TRANSACTION, &cap])
+        .await?;
+    if rows > 0 {
+        warn!(
+            rows,
+            "reset {rows} pastes that were in progress without an open claim"
+        );
+    }
+    Ok(rows)
+}

@@ -1,0 +1,138 @@
+//! The tick loop of the resident watchdog.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use deadpool_postgres::{Pool, PoolError};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use super::{
+    prune::{Pruned, prune},
+    sweep::{Swept, sweep},
+};
+use crate::{config::Settings, metrics as names, migrate, postgres::Target, shutdown::Shutdown};
+
+/// What a tick did.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Ticked {
+    pub swept: Swept,
+    pub pruned: Pruned,
+}
+
+/// The watchdog process.
+pub struct Watchdog {
+    settings: Arc<Settings>,
+    pool: Pool,
+    ready: AtomicBool,
+    last_tick: Mutex<Instant>,
+}
+
+impl Watchdog {
+    /// Connects and checks the schema.
+    pub async fn start(settings: Arc<Settings>) -> Result<Arc<Self>> {
+        let target = Target::new(&settings, "cleanup-watchdog", None)?;
+        let client = target
+            .connect()
+            .await
+            .map_err(|error| target.explain(&error))?;
+        migrate::check(&client).await?;
+        Ok(Arc::new(Self {
+            pool: target.pool(2)?,
+            settings,
+            ready: AtomicBool::new(true),
+            last_tick: Mutex::new(Instant::now()),
+        }))
+    }
+
+    /// One sweep and one pruning.
+    pub async fn tick(&self) -> Result<Ticked, PoolError> {
+        let started = Instant::now();
+        let swept = sweep(&self.pool, &self.settings).await?;
+        let pruned = match swept.not_elected {
+            true => Pruned::default(),
+            false => prune(&self.pool, &self.settings).await?,
+        };
+        names::ticked(started.elapsed(), &swept, &pruned);
+        Ok(Ticked { swept, pruned })
+    }
+
+    /// Ticks until asked to stop. An outage of Postgres is waited out.
+    pub async fn run(&self, shutdown: &Shutdown) {
+        let mut ticks = interval(self.settings.watchdog.tick);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let was_ready = self.ready.load(Ordering::Acquire);
+            if !was_ready {
+                self.let_workers_beat_first(shutdown).await;
+            }
+            match self.tick().await {
+                Ok(_) => {
+                    if !was_ready {
+                        info!("Postgres is back");
+                    }
+                    self.ready.store(true, Ordering::Release);
+                }
+                Err(error) => {
+                    self.ready.store(false, Ordering::Release);
+                    warn!("the tick did not succeed: {error}");
+                }
+            }
+            self.turned();
+        }
+    }
+
+    fn turned(&self) {
+        *self
+            .last_tick
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// While Postgres was away nobody could beat: silence proves nothing until they had a chance.
+    async fn let_workers_beat_first(&self, shutdown: &Shutdown) {
+        loop {
+            let answers = match self.pool.get().await {
+                Ok(client) => client.simple_query("").await.is_ok(),
+                Err(_) => false,
+            };
+            let pause = match answers {
+                true => self.settings.worker.heartbeat_interval * 3,
+                false => self.settings.watchdog.tick.min(Duration::from_secs(5)),
+            };
+            tokio::select! {
+                () = shutdown.stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            self.turned();
+            if answers {
+                return;
+            }
+        }
+    }
+
+    /// Did the last tick reach Postgres?
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Is the loop still turning? Three ticks without one is a wedge.
+    pub fn is_alive(&self) -> bool {
+        let last = *self
+            .last_tick
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let longest = self.settings.watchdog.tick * 3 + self.settings.worker.heartbeat_interval * 3;
+        last.elapsed() < longest + Duration::from_secs(60)
+    }
+}

@@ -1,0 +1,116 @@
+//! One claimed batch on its way through the steps.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::{PhaseTimes, Worker, settle::STEP_PATIENCE};
+use crate::claim::{Claim, StepError};
+
+/// On top of a step's own deadline, before its claim is no longer beaten.
+const SLACK: Duration = Duration::from_secs(15);
+
+/// How a batch ended, as far as the run loop must know.
+#[derive(Debug)]
+pub(super) enum BatchEnd {
+    /// Finished, or lost to somebody who resets it: nothing to do.
+    Settled,
+    /// Given back because of the surroundings: stop claiming until they answer.
+    Troubled(String),
+}
+
+impl Worker {
+    /// Opens the claim for the heartbeat; the steps follow in [`Worker::carry_out`].
+    pub(super) fn open(&self, claim: &Claim, claimed: Instant) -> CancellationToken {
+        self.open
+            .insert(claim.fence.claim, claimed, STEP_PATIENCE + SLACK)
+    }
+
+    /// Takes the batch through its steps, unless it is lost or the process must go.
+    pub(super) async fn carry_out(
+        self: Arc<Self>,
+        claim: Claim,
+        claim_time: Duration,
+        lost: CancellationToken,
+    ) -> BatchEnd {
+        let ended = tokio::select! {
+            ended = self.steps(&claim, claim_time) => ended,
+            () = lost.cancelled() => Err(crate::claim::LostClaim(claim.fence).into()),
+            () = self.shutdown.abandon.cancelled() => {
+                Err(StepError::Surroundings("asked to stop".into()))
+            }
+        };
+        let end = self.settle_end(&claim, ended).await;
+        self.open.remove(claim.fence.claim);
+        end
+    }
+
+    async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<(), StepError> {
+        let id = claim.fence.claim;
+        let mut times = PhaseTimes {
+            claim: claim_time,
+            ..PhaseTimes::default()
+        };
+        let started = Instant::now();
+
+        let released = self.release(claim).await?;
+        times.release = started.elapsed();
+        self.tally.drifted(released.drift);
+        self.tally
+            .failed(released.detached.iter().map(|(code, _)| code.clone()));
+
+        self.open
+            .progress(id, self.settings.s3.deadline * 2 + SLACK);
+        let objects = self.delete_objects(claim, &released).await?;
+        times.delete = started.elapsed() - times.release;
+
+        self.open.progress(id, SLACK);
+        self.evict(claim).await;
+        times.evict = started.elapsed() - times.release - times.delete;
+
+        self.open.progress(id, STEP_PATIENCE + SLACK);
+        let finished = self.finish(claim, &objects, &times).await?;
+        times.finish = started.elapsed() - times.release - times.delete - times.evict;
+
+        self.tally
+            .failed(finished.failed.into_iter().map(|(code, _)| code));
+        self.tally
+            .finished(finished.rows, objects.deleted, released.bytes, &times);
+        let (rows, deleted, bytes) = (finished.rows, objects.deleted, released.bytes);
+        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        info!(
+            claim = id,
+            rows,
+            objects = deleted,
+            bytes,
+            elapsed_ms,
+            "finished claim {id}: {rows} pastes, {deleted} objects"
+        );
+        Ok(())
+    }
+
+    async fn settle_end(&self, claim: &Claim, ended: Result<(), StepError>) -> BatchEnd {
+        match ended {
+            Ok(()) => BatchEnd::Settled,
+            Err(StepError::Lost(lost)) => {
+                warn!(claim = claim.fence.claim, "{lost}");
+                self.tally.lost();
+                BatchEnd::Settled
+            }
+            Err(StepError::Surroundings(reason)) => {
+                self.open.progress(claim.fence.claim, STEP_PATIENCE + SLACK);
+                match self.give_back(claim.fence, &reason).await {
+                    Ok(_) => self.tally.given_back(),
+                    Err(failure) => error!(
+                        claim = claim.fence.claim,
+                        "claim {} could not be given back ({failure}); the watchdog frees it",
+                        claim.fence.claim
+                    ),
+                }
+                BatchEnd::Troubled(reason)
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The command line of `cleanup-worker`.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use chrono::{NaiveTime, Utc};
+use chrono_tz::Tz;
+use clap::{Args, Parser, Subcommand};
+use tokio::time::Instant;
+
+use super::{Worker, dry_run, report, run::Options, schedule::schedule};
+use crate::{
+    cli::{Common, Format, bytes, print, thousands},
+    config::{ConfigError, Settings, parse_duration},
+    migrate,
+    postgres::Target,
+    shutdown::Shutdown,
+};
+
+/// Erases expired pastes: rows in Postgres, bodies in S3, cache entries in Redis.
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100, after_help = HELP)]
+pub struct WorkerCli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Settings come from flags, then CLEANUP_<SECTION>_<KEY> variables, then --config FILE.
+The first ones to set: DATABASE_URL, REDIS_URL, S3_BUCKET, and AWS_ENDPOINT_URL for MinIO and others.
+
+Exit codes: 0 drained; 3 stopped early with a backlog left (limit, deadline, signal, paused);
+1 failed, or pastes that could not be deleted; 2 usage or config.
+
+Examples:
+  cleanup-worker run --dry-run              what would go?
+  cleanup-worker run --until 06:00          the nightly cron job
+  cleanup-worker run --limit 1000           a careful first try
+  cleanup-worker run --format json | jq .rows_deleted
+  CLEANUP_SCHEDULE_TIMEZONE=Europe/Berlin cleanup-worker schedule";
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Drain everything that has expired, say what was done, exit. What cron starts.
+    Run(RunArgs),
+    /// Stay resident and do the same on schedule.cron (default: nightly at midnight UTC).
+    Schedule(RunArgs),
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// Stop after N pastes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Stop after this time, for example 4h.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    run_time: Option<Duration>,
+    /// Stop at this time of day in schedule.timezone, for example 06:00.
+    #[arg(long, value_name = "HH:MM", value_parser = parse_time)]
+    until: Option<NaiveTime>,
+    /// Pastes per claim (worker.batch_size).
+    #[arg(long, value_name = "N")]
+    batch_size: Option<u32>,
+    /// Batches in flight at once (worker.concurrency).
+    #[arg(long, value_name = "N")]
+    concurrency: Option<usize>,
+    /// Say what would be deleted right now; change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How the summary is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl WorkerCli {
+    /// Runs the command; the answer is the exit code.
+    pub async fn run(self) -> Result<u8> {
+        let mut settings = self.common.settings()?;
+        let (Command::Run(args) | Command::Schedule(args)) = &self.command;
+        args.apply(&mut settings)?;
+        let settings = Arc::new(settings);
+        match &self.command {
+            Command::Run(args) | Command::Schedule(args) if args.dry_run => {
+                say_what_would_go(&settings, args.format).await
+            }
+            Command::Run(args) => {
+                let worker = Worker::start(Arc::clone(&settings), Shutdown::on_signals()?).await?;
+                let summary = worker.run(args.options(&settings)).await;
+                print(args.format, &summary, report::show);
+                if let Some(error) = &summary.error {
+                    eprintln!("cleanup-worker: {error}");
+                }
+                Ok(summary.stopped_because.exit_code())
+            }
+            Command::Schedule(args) => {
+                let shutdown = Shutdown::on_signals()?;
+                let report = |summary: &_| print(args.format, summary, report::show);
+                let options = || Ok(args.options(&settings));
+                schedule(Arc::clone(&settings), shutdown, options, report).await?;
+                Ok(0)
+            }
+        }
+    }
+}
+
+impl RunArgs {
+    fn apply(&self, settings: &mut Settings) -> Result<(), ConfigError> {
+        settings.worker.batch_size = self.batch_size.unwrap_or(settings.worker.batch_size);
+        settings.worker.concurrency = self.concurrency.unwrap_or(settings.worker.concurrency);
+        settings.validate()
+    }
+
+    fn options(&self, settings: &Settings) -> Options {
+        let until = self
+            .until
+            .map(|time| until(time, settings.schedule.timezone));
+        let left = [self.run_time, until].into_iter().flatten().min();
+        Options {
+            limit: self.limit,
+            deadline: left.map(|left| Instant::now() + left),
+        }
+    }
+}
+
+async fn say_what_would_go(settings: &Settings, format: Format) -> Result<u8> {
+    let target = Target::new(settings, "cleanup-worker", None)?;
+    let mut client = target
+        .connect()
+        .await
+        .map_err(|error| target.explain(&error))?;
+    migrate::check(&client).await?;
+    let would = dry_run::dry_run(&mut client).await?;
+    print(format, &would, |would| {
+        format!(
+            "would delete {} pastes and {} objects, {}; nothing was changed",
+            thousands(would.rows),
+            thousands(would.objects),
+            bytes(u64::try_from(would.bytes).unwrap_or_default()),
+        )
+    });
+    Ok(0)
+}
+
+fn parse_time(text: &str) -> Result<NaiveTime, String> {
+    NaiveTime::parse_from_str(text, "%H:%M")
+        .map_err(|_| format!("{text:?} is not a time of day; write 06:00"))
+}
+
+/// How long until it is that time there. Today if it is still to come, tomorrow otherwise.
+fn until(time: NaiveTime, zone: Tz) -> Duration {
+    let now = Utc::now().with_timezone(&zone);
+    let today = now.date_naive();
+    let days = [
+        Some(today),
+        today.succ_opt(),
+        today.succ_opt().and_then(|day| day.succ_opt()),
+    ];
+    let moments = days
+        .into_iter()
+        .flatten()
+        .filter_map(|day| day.and_time(time).and_local_timezone(zone).earliest());
+    moments
+        .filter_map(|moment| (moment - now).to_std().ok())
+        .next()
+        .unwrap_or(Duration::from_secs(24 * 3600))
+}

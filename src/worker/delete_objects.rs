@@ -1,0 +1,54 @@
+//! Step 4: delete the objects that nobody references any more. Objects go before the rows: a crash
+//! in between leaves a claim that the watchdog resets, never an object that no row remembers.
+
+use std::collections::HashMap;
+
+use super::{Worker, detach::Bad};
+use crate::claim::{Claim, Released, StepError};
+
+/// What became of a batch's objects.
+#[derive(Debug, Default)]
+pub struct ObjectsGone {
+    pub deleted: usize,
+    pub(super) bad: Vec<Bad>,
+}
+
+impl Worker {
+    /// Deletes what this release doomed and what the batch's rows owe from earlier attempts.
+    pub async fn delete_objects(
+        &self,
+        claim: &Claim,
+        released: &Released,
+    ) -> Result<ObjectsGone, StepError> {
+        let newly = released
+            .doomed
+            .iter()
+            .map(|doomed| (&doomed.s3_key, &doomed.heir));
+        let owed = claim
+            .pastes
+            .iter()
+            .filter_map(|paste| Some((paste.doomed_key.as_ref()?, &paste.short_code)));
+        let heirs: HashMap<&String, &String> = newly.chain(owed).collect();
+        if heirs.is_empty() {
+            return Ok(ObjectsGone::default());
+        }
+        let keys: Vec<String> = heirs.keys().map(ToString::to_string).collect();
+        let outcome = self.objects.delete(&keys).await;
+        let refused = outcome
+            .map_err(|error| StepError::Surroundings(error.to_string()))?
+            .refused;
+        let deleted = keys.len() - refused.len();
+        let to_bad = |(key, error): (String, String)| {
+            let short_code = heirs.get(&key)?.to_string();
+            Some(Bad {
+                short_code,
+                error,
+                owed_key: Some(key),
+            })
+        };
+        Ok(ObjectsGone {
+            deleted,
+            bad: refused.into_iter().filter_map(to_bad).collect(),
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! Taking bad rows out of their batch, inside its one release or finish transaction.
+
+use deadpool_postgres::Transaction;
+use tracing::warn;
+
+use super::Worker;
+
+const DETACH: &str = include_str!("../../sql/queries/detach.sql");
+/// What S3 or Postgres says about a row is kept, but not without end.
+const LONGEST_ERROR: usize = 500;
+
+/// A paste whose own step failed.
+#[derive(Debug, Clone)]
+pub(super) struct Bad {
+    pub short_code: String,
+    pub error: String,
+    /// The object that it still owes S3, if its batch was released.
+    pub owed_key: Option<String>,
+}
+
+impl Worker {
+    /// The rows count an attempt and back off; at the last attempt they become dead letters.
+    pub(super) async fn detach(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: i64,
+        bad: &[Bad],
+        released: bool,
+    ) -> Result<(), tokio_postgres::Error> {
+        let codes: Vec<&str> = bad.iter().map(|bad| &*bad.short_code).collect();
+        let errors: Vec<String> = bad
+            .iter()
+            .map(|bad| bad.error.chars().take(LONGEST_ERROR).collect())
+            .collect();
+        let keys: Vec<Option<&str>> = bad.iter().map(|bad| bad.owed_key.as_deref()).collect();
+        let max_attempts = i32::from(self.settings.worker.max_attempts);
+        let cap = self.settings.worker.backoff_cap.as_secs_f64();
+        let rows = transaction
+            .query(
+                DETACH,
+                &[
+                    &claim,
+                    &codes,
+                    &errors,
+                    &keys,
+                    &released,
+                    &max_attempts,
+                    &cap,
+                ],
+            )
+            .await?;
+        let dead = rows
+            .iter()
+            .filter(|row| row.get::<_, bool>("dead_letter"))
+            .count();
+        warn!(
+            claim,
+            rows = bad.len(),
+            dead_letters = dead,
+            first = ?bad.first().map(|bad| &bad.short_code),
+            error = ?errors.first(),
+            "claim {claim}: {} pastes could not be deleted, {dead} of them are dead letters now",
+            bad.len()
+        );
+        Ok(())
+    }
+}

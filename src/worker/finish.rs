@@ -1,0 +1,136 @@
+//! Step 6: the paste rows go, and the claim is closed with what it did.
+
+use tokio::time::Instant;
+
+use super::{
+    Worker,
+    delete_objects::ObjectsGone,
+    detach::Bad,
+    settle::{Mode, TryError},
+    split::apply_to_good,
+    summary::PhaseTimes,
+};
+use crate::claim::{Claim, StepError};
+
+const FENCE: &str = include_str!("../../sql/queries/finish_fence.sql");
+const DELETE: &str = include_str!("../../sql/queries/finish_delete.sql");
+const BURY: &str = include_str!("../../sql/queries/finish_bury.sql");
+const COUNT: &str = include_str!("../../sql/queries/finish_count.sql");
+
+/// What a finish did.
+#[derive(Debug, Clone, Default)]
+pub struct Finished {
+    pub rows: u64,
+    /// Pastes that could not be deleted, with the reason.
+    pub failed: Vec<(String, String)>,
+}
+
+impl Worker {
+    /// One transaction, fenced first. Done already: says what was done.
+    pub async fn finish(
+        &self,
+        claim: &Claim,
+        objects: &ObjectsGone,
+        times: &PhaseTimes,
+    ) -> Result<Finished, StepError> {
+        let attempt = |mode| self.try_finish(claim, objects, times, mode);
+        let done_already = |state: &super::settle::ClaimState| {
+            state.finished.map(|rows| Finished {
+                rows,
+                failed: named(&objects.bad),
+            })
+        };
+        self.settle(claim.fence, attempt, done_already).await
+    }
+
+    async fn try_finish(
+        &self,
+        claim: &Claim,
+        objects: &ObjectsGone,
+        times: &PhaseTimes,
+        mode: Mode,
+    ) -> Result<Finished, TryError> {
+        let started = Instant::now();
+        let id = claim.fence.claim;
+        let mut client = self.pool.get().await?;
+        let mut transaction = client.transaction().await?;
+        let fence = transaction.prepare_cached(FENCE).await?;
+        let deleted = i32::try_from(objects.deleted).unwrap_or(i32::MAX);
+        let [claim_ms, release_ms, delete_ms, evict_ms] = times.before_finish();
+        let fenced = transaction
+            .execute(
+                &fence,
+                &[
+                    &id,
+                    &self.id,
+                    &deleted,
+                    &claim_ms,
+                    &release_ms,
+                    &delete_ms,
+                    &evict_ms,
+                ],
+            )
+            .await?;
+        if fenced == 0 {
+            return Err(TryError::NotFenced);
+        }
+        let mut bad = objects.bad.clone();
+        if !bad.is_empty() {
+            self.detach(&transaction, id, &bad, true).await?;
+        }
+        let remove = if self.settings.retention.tombstones.is_zero() {
+            DELETE
+        } else {
+            BURY
+        };
+        let remove = transaction.prepare_cached(remove).await?;
+        let rows = match mode {
+            Mode::Whole => {
+                transaction
+                    .execute(&remove, &[&id, &None::<Vec<&str>>])
+                    .await?
+            }
+            Mode::Split => {
+                let codes: Vec<&str> = claim
+                    .pastes
+                    .iter()
+                    .map(|paste| &*paste.short_code)
+                    .collect();
+                let (rows, stubborn) = apply_to_good(&mut transaction, &codes, |tx, part| {
+                    let (remove, id) = (remove.clone(), id);
+                    Box::pin(async move { tx.execute(&remove, &[&id, &part]).await })
+                })
+                .await?;
+                // Their references are released and their objects are gone: nothing is owed.
+                let stubborn: Vec<Bad> = stubborn
+                    .into_iter()
+                    .map(|(code, error)| Bad {
+                        short_code: code.into(),
+                        error,
+                        owed_key: None,
+                    })
+                    .collect();
+                self.detach(&transaction, id, &stubborn, true).await?;
+                bad.extend(stubborn);
+                rows
+            }
+        };
+        let count = transaction.prepare_cached(COUNT).await?;
+        let finish_ms = i32::try_from(started.elapsed().as_millis()).unwrap_or(i32::MAX);
+        let rows_deleted = i32::try_from(rows).unwrap_or(i32::MAX);
+        transaction
+            .execute(&count, &[&id, &rows_deleted, &finish_ms])
+            .await?;
+        transaction.commit().await?;
+        Ok(Finished {
+            rows,
+            failed: named(&bad),
+        })
+    }
+}
+
+fn named(bad: &[Bad]) -> Vec<(String, String)> {
+    bad.iter()
+        .map(|bad| (bad.short_code.clone(), bad.error.clone()))
+        .collect()
+}

@@ -1,0 +1,73 @@
+//! Proving life: one statement for all open claims, on a connection of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_postgres::Client;
+use tracing::warn;
+
+use super::Worker;
+
+const BEAT: &str = include_str!("../../sql/queries/beat.sql");
+
+impl Worker {
+    /// Beats until the task is dropped. Never fails: a beat that did not arrive is made up for by
+    /// the next one.
+    pub(super) async fn heartbeat(self: Arc<Self>) {
+        let every = self.settings.worker.heartbeat_interval;
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut connection: Option<Client> = None;
+        loop {
+            ticks.tick().await;
+            let silenced = self.open.lose_silent(self.settings.watchdog.stuck_after);
+            if silenced > 0 {
+                warn!(
+                    silenced,
+                    "no beat for stuck_after: dropping {silenced} claims"
+                );
+            }
+            if self.open.ids().is_empty() {
+                continue;
+            }
+            if let Err(reason) = self.beat_once(&mut connection, every).await {
+                warn!(reason, "the heartbeat did not arrive: {reason}");
+                connection = None;
+            }
+        }
+    }
+
+    async fn beat_once(
+        &self,
+        connection: &mut Option<Client>,
+        every: Duration,
+    ) -> Result<(), String> {
+        if connection.as_ref().is_none_or(Client::is_closed) {
+            let connected = self.target.connect().await;
+            *connection = Some(connected.map_err(|error| crate::postgres::describe(&error))?);
+        }
+        let Some(client) = connection else {
+            return Ok(());
+        };
+        let patience = every.max(Duration::from_secs(5));
+        match timeout(patience, self.beat(client)).await {
+            Ok(beat) => beat.map_err(|error| crate::postgres::describe(&error)),
+            Err(_) => Err(format!("no answer within {patience:?}")),
+        }
+    }
+
+    /// One beat for the claims that make progress; learns which claims were reset.
+    pub async fn beat(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        let (held, alive) = (self.open.ids(), self.open.progressing());
+        let sent = Instant::now();
+        for row in client.query(BEAT, &[&held, &self.id, &alive]).await? {
+            let claim: i64 = row.get("id");
+            if row.get("beaten") {
+                self.open.beaten(claim, sent);
+            } else if row.get("lost") {
+                self.open.lose(claim);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Is anything left? Drained is concluded from a plain look: no low-water mark, no SKIP LOCKED.
+
+use std::time::Duration;
+
+use super::{PgError, Worker, summary::Left};
+
+const LOOK: &str = include_str!("../../sql/queries/look.sql");
+const LEFT: &str = include_str!("../../sql/queries/left_behind.sql");
+const STILL_THERE: &str = include_str!("../../sql/queries/still_there.sql");
+/// Rows that back off and come due within this are waited for.
+const WORTH_WAITING_S: i32 = 60;
+const MOST_DUE_COUNTED: i32 = 1_000_000;
+
+/// What there is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Rows are due; the first one has so many attempts behind it.
+    Due { attempts: i16 },
+    /// Nothing is due, but a row that backs off will be, soon.
+    DueIn(Duration),
+    /// Nothing is due.
+    Nothing,
+}
+
+impl Worker {
+    pub async fn look(&self) -> Result<Sight, PgError> {
+        let client = self.pool.get().await?;
+        let look = client.prepare_cached(LOOK).await?;
+        let ahead = format!("{WORTH_WAITING_S} seconds");
+        let row = client.query_one(&look, &[&ahead]).await?;
+        if let Some(attempts) = row.get::<_, Option<i16>>("due_attempts") {
+            return Ok(Sight::Due { attempts });
+        }
+        let next_ms: Option<i64> = row.get("next_retry_ms");
+        let wait = next_ms.map(|ms| Duration::from_millis(u64::try_from(ms + 5).unwrap_or(5)));
+        Ok(wait.map_or(Sight::Nothing, Sight::DueIn))
+    }
+
+    pub(super) async fn left(&self) -> Result<Left, PgError> {
+        let client = self.pool.get().await?;
+        let row = client
+            .query_one(LEFT, &[&self.id, &MOST_DUE_COUNTED])
+            .await?;
+        Ok(Left {
+            due: row.get("due"),
+            backing_off: row.get("backing_off"),
+            dead_letters: row.get("dead_letters"),
+            in_other_hands: row.get("in_other_hands"),
+        })
+    }
+
+    /// Of the pastes that failed in this run, how many has nobody deleted since?
+    pub(super) async fn still_there(&self, failed: &[String]) -> Result<u64, PgError> {
+        let client = self.pool.get().await?;
+        let row = client.query_one(STILL_THERE, &[&failed]).await?;
+        Ok(u64::try_from(row.get::<_, i64>("remaining")).unwrap_or_default())
+    }
+}

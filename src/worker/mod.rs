@@ -1,0 +1,52 @@
+//! The worker: drains what has expired, batch by batch. The steps of a batch, in order:
+//! [`lock`], [`claim`], [`release`], [`delete_objects`], [`evict`], [`finish`].
+
+mod batch;
+pub mod claim;
+pub mod cli;
+pub mod delete_objects;
+mod detach;
+pub mod dry_run;
+mod evict;
+pub mod finish;
+mod give_back;
+mod heartbeat;
+pub mod lock;
+mod look;
+pub mod open;
+mod progress;
+mod release;
+pub mod report;
+pub mod run;
+pub mod schedule;
+mod settle;
+mod split;
+mod start;
+pub mod summary;
+
+use std::sync::Arc;
+
+use deadpool_postgres::Pool;
+use uuid::Uuid;
+
+use self::summary::Tally;
+pub use self::{lock::Lock, open::OpenClaims, summary::PhaseTimes};
+use crate::{config::Settings, objects::Objects, postgres::Target, shutdown::Shutdown};
+
+/// An error of the pool, or of Postgres behind it.
+pub type PgError = deadpool_postgres::PoolError;
+
+/// One worker process: its identity, its connections, its open claims.
+pub struct Worker {
+    /// Minted at process start; half of every fence.
+    pub id: Uuid,
+    pub settings: Arc<Settings>,
+    pub shutdown: Shutdown,
+    pub open: OpenClaims,
+    pub lock: Lock,
+    pub tally: Tally,
+    target: Target,
+    pool: Pool,
+    redis: deadpool_redis::Pool,
+    objects: Objects,
+}

@@ -1,0 +1,88 @@
+//! The claims that this process has open, and whether each of them makes progress.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The claims of one worker. The heartbeat reads it, the batches write it.
+#[derive(Debug, Default)]
+pub struct OpenClaims(Mutex<HashMap<i64, Open>>);
+
+#[derive(Debug)]
+struct Open {
+    /// A batch that is wedged past this is no longer beaten: one stuck batch must not hide behind
+    /// a chatty process.
+    progress_until: Instant,
+    last_beat: Instant,
+    lost: CancellationToken,
+}
+
+impl OpenClaims {
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a claim that was taken at `claimed`. The token is cancelled when the claim is lost.
+    pub fn insert(&self, claim: i64, claimed: Instant, allowed: Duration) -> CancellationToken {
+        let lost = CancellationToken::new();
+        let progress_until = Instant::now() + allowed;
+        let open = Open {
+            progress_until,
+            last_beat: claimed,
+            lost: lost.clone(),
+        };
+        self.lock().insert(claim, open);
+        lost
+    }
+
+    /// The claim entered a new phase that may take so long.
+    pub fn progress(&self, claim: i64, allowed: Duration) {
+        if let Some(open) = self.lock().get_mut(&claim) {
+            open.progress_until = Instant::now() + allowed;
+        }
+    }
+
+    pub fn remove(&self, claim: i64) {
+        self.lock().remove(&claim);
+    }
+
+    pub fn ids(&self) -> Vec<i64> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// The claims that are within their phase's deadline.
+    pub fn progressing(&self) -> Vec<i64> {
+        let now = Instant::now();
+        let claims = self.lock();
+        let alive = claims.iter().filter(|(_, open)| open.progress_until > now);
+        alive.map(|(id, _)| *id).collect()
+    }
+
+    /// Postgres took a beat that was sent at `sent`.
+    pub fn beaten(&self, claim: i64, sent: Instant) {
+        if let Some(open) = self.lock().get_mut(&claim) {
+            open.last_beat = sent;
+        }
+    }
+
+    /// Somebody reset the claim: its batch stops at once.
+    pub fn lose(&self, claim: i64) {
+        if let Some(open) = self.lock().get(&claim) {
+            open.lost.cancel();
+        }
+    }
+
+    /// A worker that could not beat for `stuck_after` stops touching its claims.
+    pub fn lose_silent(&self, stuck_after: Duration) -> usize {
+        let claims = self.lock();
+        let silent = claims
+            .values()
+            .filter(|open| open.last_beat.elapsed() >= stuck_after && !open.lost.is_cancelled());
+        silent.map(|open| open.lost.cancel()).count()
+    }
+}

@@ -1,0 +1,47 @@
+//! A progress bar for people on a terminal; nothing under cron.
+
+use std::{
+    io::{IsTerminal, stderr},
+    sync::Arc,
+    time::Duration,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::task::JoinHandle;
+
+use super::Worker;
+use crate::telemetry;
+
+/// Starts the bar, if there is somebody to see it.
+pub(super) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
+    if !stderr().is_terminal() {
+        return None;
+    }
+    Some(tokio::spawn(async move {
+        let bar = telemetry::show_bar(ProgressBar::new(0));
+        if let Ok(style) = ProgressStyle::with_template(
+            "{wide_bar} {human_pos}/{human_len} pastes, {per_sec}, {eta} left",
+        ) {
+            bar.set_style(style);
+        }
+        let (mut ticks, mut round) = (tokio::time::interval(Duration::from_millis(250)), 0_u32);
+        loop {
+            ticks.tick().await;
+            let deleted = worker.tally.rows();
+            // The length is looked up now and then: more pastes expire while the run goes on.
+            if round.is_multiple_of(40) {
+                let left = worker.left().await.unwrap_or_default();
+                bar.set_length(deleted + u64::try_from(left.due).unwrap_or_default());
+            }
+            bar.set_position(deleted);
+            round += 1;
+        }
+    }))
+}
+
+pub(super) fn end(bar: Option<JoinHandle<()>>) {
+    if let Some(task) = bar {
+        task.abort();
+        telemetry::hide_bar();
+    }
+}

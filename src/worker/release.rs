@@ -1,0 +1,198 @@
+//! Step 3: let go of the batch's references, exactly once, and doom the bodies that nobody holds.
+
+mod plan;
+
+use std::collections::BTreeMap;
+
+use deadpool_postgres::Transaction;
+use tracing::warn;
+
+use self::plan::{Body, Plan};
+use super::{
+    Worker,
+    detach::Bad,
+    settle::{Mode, TryError},
+    split::apply_to_good,
+};
+use crate::claim::{Claim, Released, StepError};
+
+const FENCE: &str = include_str!("../../sql/queries/release_fence.sql");
+const LOCK_CONTENT: &str = include_str!("../../sql/queries/release_lock_content.sql");
+const COUNT_HOLDERS: &str = include_str!("../../sql/queries/release_count_holders.sql");
+const SUBTRACT: &str = include_str!("../../sql/queries/release_subtract.sql");
+const RECOUNT: &str = include_str!("../../sql/queries/release_recount.sql");
+const DOOM: &str = include_str!("../../sql/queries/release_doom.sql");
+const RECORD: &str = include_str!("../../sql/queries/release_record.sql");
+
+impl Worker {
+    /// One short READ COMMITTED transaction, fenced first. Done already: goes on from the record.
+    pub async fn release(&self, claim: &Claim) -> Result<Released, StepError> {
+        let attempt = |mode| self.try_release(claim, mode);
+        self.settle(claim.fence, attempt, |state| state.released.clone())
+            .await
+    }
+
+    async fn try_release(&self, claim: &Claim, mode: Mode) -> Result<Released, TryError> {
+        let mut client = self.pool.get().await?;
+        let mut transaction = client.transaction().await?;
+        let fence = transaction.prepare_cached(FENCE).await?;
+        let fenced = transaction
+            .execute(&fence, &[&claim.fence.claim, &claim.fence.worker])
+            .await?;
+        if fenced == 0 {
+            return Err(TryError::NotFenced);
+        }
+        let mut plan = self.plan(&transaction, claim).await?;
+        let bad = match mode {
+            Mode::Whole => {
+                let all: Vec<&Body> = plan.bodies.iter().collect();
+                write(&transaction, &all).await?;
+                Vec::new()
+            }
+            Mode::Split => {
+                let all: Vec<&Body> = plan.bodies.iter().collect();
+                let (_, bad) =
+                    apply_to_good(&mut transaction, &all, |tx, part| Box::pin(write(tx, part)))
+                        .await?;
+                bad.into_iter()
+                    .map(|(body, error)| (body.hash.clone(), error))
+                    .collect()
+            }
+        };
+        let bad = plan.remove(claim, bad);
+        if !bad.is_empty() {
+            self.detach(&transaction, claim.fence.claim, &bad, false)
+                .await?;
+        }
+        let released = plan.released(bad);
+        record(&transaction, claim.fence.claim, &released).await?;
+        transaction.commit().await?;
+        Ok(released)
+    }
+
+    /// Locks the bodies, then, in a later statement, counts who else holds those that would go.
+    async fn plan(&self, transaction: &Transaction<'_>, claim: &Claim) -> Result<Plan, TryError> {
+        let mut references: BTreeMap<&[u8], Vec<&str>> = BTreeMap::new();
+        for paste in &claim.pastes {
+            if let Some(hash) = &paste.content_hash {
+                references.entry(hash).or_default().push(&paste.short_code);
+            }
+        }
+        let hashes: Vec<&[u8]> = references.keys().copied().collect();
+        let lock = transaction.prepare_cached(LOCK_CONTENT).await?;
+        let locked = transaction.query(&lock, &[&hashes]).await?;
+        let mut bodies: Vec<Body> = locked
+            .iter()
+            .map(|row| Body::new(row, &references))
+            .collect();
+        let last: Vec<&[u8]> = bodies
+            .iter()
+            .filter(|body| body.loses_its_last())
+            .map(|body| &*body.hash)
+            .collect();
+        let count = transaction.prepare_cached(COUNT_HOLDERS).await?;
+        let holders: BTreeMap<Vec<u8>, i64> = transaction
+            .query(&count, &[&last])
+            .await?
+            .iter()
+            .map(|row| (row.get("content_hash"), row.get("holders")))
+            .collect();
+        for body in &mut bodies {
+            body.other_holders = holders.get(&body.hash).copied().unwrap_or_default();
+        }
+        let missing = references.len() - bodies.len();
+        let plan = Plan { bodies, missing };
+        self.report_drift(claim, &plan);
+        Ok(plan)
+    }
+
+    fn report_drift(&self, claim: &Claim, plan: &Plan) {
+        let id = claim.fence.claim;
+        if plan.missing > 0 {
+            warn!(
+                claim = id,
+                bodies = plan.missing,
+                "drift: content rows are missing"
+            );
+        }
+        for body in plan.bodies.iter().filter(|body| body.drifted()) {
+            warn!(
+                claim = id,
+                s3_key = ?body.s3_key,
+                ref_count = body.ref_count,
+                recount = body.other_holders,
+                "drift: ref_count was too low; set to the recount"
+            );
+        }
+    }
+}
+
+/// Writes the new counts, and removes the content rows that nobody holds.
+async fn write(
+    transaction: &Transaction<'_>,
+    bodies: &[&Body],
+) -> Result<u64, tokio_postgres::Error> {
+    let (last, survivors): (Vec<&Body>, Vec<&Body>) =
+        bodies.iter().partition(|body| body.loses_its_last());
+    let (doomed, drifted): (Vec<&Body>, Vec<&Body>) =
+        last.into_iter().partition(|body| body.is_doomed());
+    let mut written = 0;
+    if !survivors.is_empty() {
+        let subtract = transaction.prepare_cached(SUBTRACT).await?;
+        let references: Vec<i32> = survivors.iter().map(|body| body.references).collect();
+        written += transaction
+            .execute(&subtract, &[&hashes(&survivors), &references])
+            .await?;
+    }
+    if !drifted.is_empty() {
+        let recount = transaction.prepare_cached(RECOUNT).await?;
+        let holders: Vec<i64> = drifted.iter().map(|body| body.other_holders).collect();
+        written += transaction
+            .execute(&recount, &[&hashes(&drifted), &holders])
+            .await?;
+    }
+    if !doomed.is_empty() {
+        let doom = transaction.prepare_cached(DOOM).await?;
+        written += transaction.execute(&doom, &[&hashes(&doomed)]).await?;
+    }
+    Ok(written)
+}
+
+fn hashes<'a>(bodies: &[&'a Body]) -> Vec<&'a [u8]> {
+    bodies.iter().map(|body| &*body.hash).collect()
+}
+
+async fn record(
+    transaction: &Transaction<'_>,
+    claim: i64,
+    released: &Released,
+) -> Result<(), tokio_postgres::Error> {
+    let heirs: Vec<&str> = released.doomed.iter().map(|doomed| &*doomed.heir).collect();
+    let keys: Vec<&str> = released
+        .doomed
+        .iter()
+        .map(|doomed| &*doomed.s3_key)
+        .collect();
+    let record = transaction.prepare_cached(RECORD).await?;
+    transaction
+        .execute(&record, &[&claim, &heirs, &keys, &released.bytes])
+        .await?;
+    Ok(())
+}
+
+impl Plan {
+    /// Takes the bad bodies out, and names the pastes that referenced them.
+    fn remove(&mut self, claim: &Claim, bad: Vec<(Vec<u8>, String)>) -> Vec<Bad> {
+        let bad: BTreeMap<Vec<u8>, String> = bad.into_iter().collect();
+        self.bodies.retain(|body| !bad.contains_key(&body.hash));
+        let faulty = |paste: &crate::claim::Paste| {
+            let error = bad.get(paste.content_hash.as_ref()?)?.clone();
+            Some(Bad {
+                short_code: paste.short_code.clone(),
+                error,
+                owed_key: None,
+            })
+        };
+        claim.pastes.iter().filter_map(faulty).collect()
+    }
+}

@@ -1,0 +1,89 @@
+//! What a release will do to each body of its batch, decided under the bodies' locks.
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::Row;
+
+use crate::{
+    claim::{Doomed, Released},
+    worker::detach::Bad,
+};
+
+/// One locked content row.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub hash: Vec<u8>,
+    pub s3_key: String,
+    pub ref_count: i64,
+    size_bytes: i64,
+    /// How many pastes of this batch let go of it, and the one that inherits its key.
+    pub references: i32,
+    heir: String,
+    /// Rows outside this batch that still hold it. Counted only if it would lose its last
+    /// reference.
+    pub other_holders: i64,
+}
+
+impl Body {
+    pub fn new(row: &Row, references: &BTreeMap<&[u8], Vec<&str>>) -> Self {
+        let hash: Vec<u8> = row.get("content_hash");
+        let pastes = references
+            .get(&*hash)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        Self {
+            s3_key: row.get("s3_key"),
+            ref_count: row.get("ref_count"),
+            size_bytes: row.get("size_bytes"),
+            references: i32::try_from(pastes.len()).unwrap_or(i32::MAX),
+            heir: pastes.first().map(ToString::to_string).unwrap_or_default(),
+            other_holders: 0,
+            hash,
+        }
+    }
+
+    /// By its count, this batch holds the last references.
+    pub fn loses_its_last(&self) -> bool {
+        self.ref_count <= i64::from(self.references)
+    }
+
+    /// By its count and by the tables, nobody else holds it.
+    pub fn is_doomed(&self) -> bool {
+        self.loses_its_last() && self.other_holders == 0
+    }
+
+    /// The count says something else than the tables.
+    pub fn drifted(&self) -> bool {
+        self.ref_count < i64::from(self.references)
+            || (self.loses_its_last() && self.other_holders > 0)
+    }
+}
+
+/// All bodies of a batch, and how many have no content row at all.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub bodies: Vec<Body>,
+    pub missing: usize,
+}
+
+impl Plan {
+    pub fn released(self, bad: Vec<Bad>) -> Released {
+        let drift = self.missing + self.bodies.iter().filter(|body| body.drifted()).count();
+        let doomed: Vec<Body> = self.bodies.into_iter().filter(Body::is_doomed).collect();
+        Released {
+            bytes: doomed.iter().map(|body| body.size_bytes).sum(),
+            drift,
+            detached: bad
+                .into_iter()
+                .map(|bad| (bad.short_code, bad.error))
+                .collect(),
+            doomed: doomed
+                .into_iter()
+                .map(|body| Doomed {
+                    heir: body.heir,
+                    s3_key: body.s3_key,
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The run loop: claim, hand the batch to a task, claim the next while batches are in flight; stop
+//! when nothing is due, or when told to.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tracing::{info, warn};
+
+use super::{
+    Worker,
+    batch::BatchEnd,
+    claim::{Wanted, describe_pool, must_run_alone},
+    look::Sight,
+    progress,
+    summary::{StoppedBecause, Summary},
+};
+use crate::{
+    backoff::{backoff, jittered},
+    claim::Claim,
+    fleet, watchdog,
+};
+
+/// How long a run goes on without finishing a batch before it calls that a failure.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long due rows may stay locked by others while nothing else is left to do.
+const LOCKED_PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE_CHECK: Duration = Duration::from_secs(2);
+
+/// Bounds of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Stop after so many pastes.
+    pub limit: Option<u64>,
+    /// Stop at this time.
+    pub deadline: Option<Instant>,
+}
+
+/// Why the loop ends, and with what error.
+type Stop = (StoppedBecause, Option<String>);
+
+struct Run {
+    worker: Arc<Worker>,
+    options: Options,
+    batches: JoinSet<(usize, BatchEnd)>,
+    rows_in_flight: usize,
+    /// The batch in flight must have the process to itself.
+    alone: bool,
+    /// Nothing due before this is looked for until a plain look says otherwise.
+    mark: Option<SystemTime>,
+    trouble: Option<String>,
+    last_progress: Instant,
+    troubles: u32,
+    idle_since: Option<Instant>,
+    pause_checked: Option<Instant>,
+}
+
+impl Worker {
+    /// Drains what has expired, and says what was done and why it stopped.
+    pub async fn run(self: &Arc<Self>, options: Options) -> Summary {
+        let started = Instant::now();
+        let heartbeat = tokio::spawn(Arc::clone(self).heartbeat());
+        let bar = progress::start(Arc::clone(self));
+        let reset = self.sweep_at_start().await;
+        let mut run = Run::new(Arc::clone(self), options);
+        let stop = run.drain().await;
+        run.close().await;
+        heartbeat.abort();
+        progress::end(bar);
+        let mut summary = self.summarise(stop, started.elapsed()).await;
+        summary.claims_reset_at_start = reset as u64;
+        summary
+    }
+
+    /// For people who have cron only: a run recovers what an earlier one left behind.
+    async fn sweep_at_start(&self) -> usize {
+        match watchdog::sweep(&self.pool, &self.settings).await {
+            Ok(swept) => swept.reset.claims,
+            Err(error) => {
+                warn!(
+                    "the sweep at start did not succeed: {}",
+                    describe_pool(&error)
+                );
+                0
+            }
+        }
+    }
+
+    async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
+        if let Err(error) = self.give_back_unknown().await {
+            warn!(
+                "cannot look for claims of lost answers: {}",
+                describe_pool(&error)
+            );
+        }
+        let figures = self.tally.figures();
+        let remaining = match figures.failed.is_empty() {
+            true => Ok(0),
+            false => self.still_there(&figures.failed).await,
+        };
+        let mut summary = figures.into_summary(self.id, because, error, elapsed);
+        summary.left = self.left().await.ok();
+        let remaining = remaining.unwrap_or(summary.rows_failed);
+        summary.rows_failed = remaining;
+        if remaining > 0 && because == StoppedBecause::Drained {
+            summary.stopped_because = StoppedBecause::Failed;
+            summary.error = Some(format!(
+                "{remaining} pastes could not be deleted in this run; their last_error says why"
+            ));
+        }
+        summary
+    }
+}
+
+impl Run {
+    fn new(worker: Arc<Worker>, options: Options) -> Self {
+        Self {
+            worker,
+            options,
+            batches: JoinSet::new(),
+            rows_in_flight: 0,
+            alone: false,
+            mark: None,
+            trouble: None,
+            last_progress: Instant::now(),
+            troubles: 0,
+            idle_since: None,
+            pause_checked: None,
+        }
+    }
+
+    async fn drain(&mut self) -> Stop {
+        loop {
+            if let Some(stop) = self.must_stop().await {
+                return stop;
+            }
+            let room = self.batches.len() < self.worker.settings.worker.concurrency;
+            let size = self.room_in_limit();
+            if !room || size == 0 || (self.alone && !self.batches.is_empty()) {
+                self.wait(Duration::from_secs(1)).await;
+                continue;
+            }
+            if self.trouble.is_some() {
+                if let Some(stop) = self.wait_for_surroundings().await {
+                    return stop;
+                }
+                continue;
+            }
+            let started = Instant::now();
+            let busy = !self.batches.is_empty();
+            match self
+                .worker
+                .claim(Wanted {
+                    size,
+                    mark: self.mark,
+                    busy,
+                })
+                .await
+            {
+                Ok(Some(claim)) => self.set_off(claim, started, size),
+                Ok(None) => {
+                    if let Some(stop) = self.nothing_claimed(size).await {
+                        return stop;
+                    }
+                }
+                Err(error) => self.trouble = Some(error.to_string()),
+            }
+        }
+    }
+
+    async fn must_stop(&mut self) -> Option<Stop> {
+        if self.worker.shutdown.stop.is_cancelled() {
+            return Some((StoppedBecause::Signal, None));
+        }
+        if self
+            .options
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            return Some((StoppedBecause::Deadline, None));
+        }
+        if self
+            .options
+            .limit
+            .is_some_and(|limit| self.worker.tally.rows() >= limit)
+        {
+            return Some((StoppedBecause::Limit, None));
+        }
+        if self
+            .pause_checked
+            .is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK)
+        {
+            self.pause_checked = Some(Instant::now());
+            // An error here is not the pause's business: the claim will meet it, too.
+            let paused = match self.worker.pool.get().await {
+                Ok(client) => fleet::read(&client)
+                    .await
+                    .ok()
+                    .and_then(|fleet| fleet.paused),
+                Err(_) => None,
+            };
+            if let Some(reason) = paused {
+                return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
+            }
+        }
+        None
+    }
+
+    /// The next batch's size within `--limit`; 0 while all that is left of it is in flight.
+    fn room_in_limit(&self) -> u32 {
+        let size = self.worker.settings.worker.batch_size;
+        let Some(limit) = self.options.limit else {
+            return size;
+        };
+        let taken = self.worker.tally.rows() + self.rows_in_flight as u64;
+        u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
+    }
+
+    fn set_off(&mut self, claim: Claim, started: Instant, size: u32) {
+        self.mark = Some(
+            self.mark
+                .map_or(claim.last_due, |mark| mark.max(claim.last_due)),
+        );
+        self.idle_since = None;
+        let rows = claim.pastes.len();
+        self.rows_in_flight += rows;
+        self.alone = claim
+            .pastes
+            .first()
+            .is_some_and(|paste| must_run_alone(size, paste.attempts));
+        let lost = self.worker.open(&claim, started);
+        let worker = Arc::clone(&self.worker);
+        let claim_time = started.elapsed();
+        self.batches
+            .spawn(async move { (rows, worker.carry_out(claim, claim_time, lost).await) });
+    }
+
+    /// Nothing was claimed: is it that nothing is due, or that others have it?
+    async fn nothing_claimed(&mut self, size: u32) -> Option<Stop> {
+        let sight = match self.worker.look().await {
+            Ok(sight) => sight,
+            Err(error) => {
+                self.trouble = Some(describe_pool(&error));
+                return None;
+            }
+        };
+        let had_mark = self.mark.take().is_some();
+        match sight {
+            Sight::Due { attempts }
+                if must_run_alone(size, attempts) && !self.batches.is_empty() =>
+            {
+                self.wait_for_all().await;
+            }
+            Sight::Due { .. } if had_mark => {}
+            Sight::Due { .. } => return self.wait_for_others().await,
+            Sight::DueIn(_) | Sight::Nothing if !self.batches.is_empty() => {
+                self.wait(Duration::from_secs(1)).await;
+            }
+            Sight::DueIn(pause) => self.wait(pause).await,
+            Sight::Nothing => return Some((StoppedBecause::Drained, None)),
+        }
+        None
+    }
+
+    /// Rows are due but locked: by claims that are about to be committed or rolled back, or by
+    /// somebody's forgotten transaction. No progress is an error.
+    async fn wait_for_others(&mut self) -> Option<Stop> {
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        if self.batches.is_empty() && since.elapsed() >= LOCKED_PATIENCE {
+            let reason = "pastes are due but locked by another transaction; \
+                          look for long ones in pg_stat_activity";
+            return Some((StoppedBecause::Failed, Some(reason.into())));
+        }
+        self.wait(jittered(Duration::from_millis(100))).await;
+        None
+    }
+
+    /// Something around us failed. Claims nothing until Postgres and S3 answer again.
+    async fn wait_for_surroundings(&mut self) -> Option<Stop> {
+        let reason = self.trouble.clone().unwrap_or_default();
+        if self.last_progress.elapsed() >= PATIENCE {
+            return Some((StoppedBecause::Failed, Some(reason)));
+        }
+        warn!(
+            reason,
+            "claiming nothing until the surroundings answer: {reason}"
+        );
+        self.wait(backoff(self.troubles + 2)).await;
+        self.troubles += 1;
+        self.trouble = match self.worker.surroundings().await {
+            Ok(()) => None,
+            Err(reason) => Some(reason),
+        };
+        None
+    }
+
+    /// Waits for a batch to end, at most so long, and not past a stop.
+    async fn wait(&mut self, longest: Duration) {
+        let until = Instant::now() + longest;
+        let deadline = self.options.deadline.unwrap_or(until).min(until);
+        let stop = self.worker.shutdown.stop.clone();
+        tokio::select! {
+            Some(ended) = self.batches.join_next(), if !self.batches.is_empty() => self.note(ended),
+            () = sleep_until(deadline) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn wait_for_all(&mut self) {
+        while !self.batches.is_empty() && !self.worker.shutdown.stop.is_cancelled() {
+            self.wait(Duration::from_secs(1)).await;
+        }
+    }
+
+    fn note(&mut self, ended: Result<(usize, BatchEnd), tokio::task::JoinError>) {
+        match ended {
+            Ok((rows, end)) => {
+                self.rows_in_flight -= rows;
+                match end {
+                    BatchEnd::Settled => {
+                        self.last_progress = Instant::now();
+                        self.troubles = 0;
+                    }
+                    BatchEnd::Troubled(reason) => self.trouble = Some(reason),
+                }
+            }
+            Err(error) => self.trouble = Some(format!("a batch broke off: {error}")),
+        }
+    }
+
+    /// Finishes what is open within the grace period, and gives back the rest.
+    async fn close(&mut self) {
+        let grace = self.worker.settings.worker.grace_period;
+        if !self.batches.is_empty() {
+            info!(
+                "finishing {} open batches, for at most {grace:?}",
+                self.batches.len()
+            );
+        }
+        let grace_ends = sleep_until(Instant::now() + grace);
+        tokio::pin!(grace_ends);
+        while !self.batches.is_empty() {
+            let abandoned = self.worker.shutdown.abandon.is_cancelled();
+            tokio::select! {
+                Some(ended) = self.batches.join_next() => self.note(ended),
+                () = &mut grace_ends, if !abandoned => self.worker.shutdown.abandon.cancel(),
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Do Postgres and S3 answer? Also settles claims whose answer was lost.
+    async fn surroundings(&self) -> Result<(), String> {
+        self.give_back_unknown()
+            .await
+            .map_err(|error| describe_pool(&error))?;
+        self.objects
+            .probe()
+            .await
+            .map_err(|error| error.to_string())
+    }
+}

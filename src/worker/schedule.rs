@@ -1,0 +1,69 @@
+//! The resident scheduler: the same run, on a cron expression.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context, Result};
+use tokio::sync::mpsc::{Sender, channel};
+use tokio_cron_scheduler::{Job, JobScheduler};
+use tracing::{error, info, warn};
+
+use super::{Worker, run::Options, summary::Summary};
+use crate::{config::Settings, shutdown::Shutdown};
+
+/// Runs on every tick until asked to stop. A tick that finds the last run still going is skipped.
+pub async fn schedule(
+    settings: Arc<Settings>,
+    shutdown: Shutdown,
+    options: impl Fn() -> Result<Options>,
+    report: impl Fn(&Summary),
+) -> Result<()> {
+    // Whatever is wrong with the surroundings now is worth knowing before midnight.
+    drop(Worker::start(Arc::clone(&settings), shutdown.clone()).await?);
+    let running = Arc::new(AtomicBool::new(false));
+    let (ticks, mut due) = channel(1);
+    let mut scheduler = JobScheduler::new()
+        .await
+        .context("cannot start the scheduler")?;
+    scheduler
+        .add(job(&settings, Arc::clone(&running), ticks)?)
+        .await?;
+    scheduler.start().await?;
+    let (cron, zone) = (&settings.schedule.cron, settings.schedule.timezone);
+    info!(
+        cron,
+        timezone = zone.name(),
+        "waiting for {cron:?} in {}",
+        zone.name()
+    );
+    loop {
+        tokio::select! {
+            () = shutdown.stop.cancelled() => break,
+            _ = due.recv() => {}
+        }
+        match Worker::start(Arc::clone(&settings), shutdown.clone()).await {
+            Ok(worker) => report(&worker.run(options()?).await),
+            Err(failure) => error!("this night's run could not start: {failure:#}"),
+        }
+        running.store(false, Ordering::Release);
+    }
+    scheduler
+        .shutdown()
+        .await
+        .context("cannot stop the scheduler")
+}
+
+/// A tick does nothing but knock: the scheduler itself knows neither overlaps nor waiting.
+fn job(settings: &Settings, running: Arc<AtomicBool>, ticks: Sender<()>) -> Result<Job> {
+    let cron = settings.schedule.cron.as_str();
+    let job = Job::new_tz(cron, settings.schedule.timezone, move |_, _| {
+        if running.swap(true, Ordering::AcqRel) {
+            warn!("skipped a tick: the last run is still going");
+        } else if ticks.try_send(()).is_err() {
+            warn!("skipped a tick: stopping");
+        }
+    });
+    job.with_context(|| format!("schedule.cron {cron:?} is not valid"))
+}

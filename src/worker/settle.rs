@@ -1,0 +1,144 @@
+//! A commit whose answer was lost is not guessed: the claim row is read back, and the step goes on
+//! from what it says.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{PgError, Worker, claim::describe_pool};
+use crate::{
+    backoff::backoff,
+    claim::{Doomed, Fence, LostClaim, Released, StepError},
+    postgres::is_row_fault,
+};
+
+const READ_CLAIM: &str = include_str!("../../sql/queries/read_claim.sql");
+/// How long a step keeps trying while Postgres is away or busy.
+pub(super) const STEP_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a release or finish goes about its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// All at once: the hot path.
+    Whole,
+    /// With savepoints, after a row of the batch turned out to be bad.
+    Split,
+}
+
+/// Why one try of a step did not succeed.
+#[derive(Debug)]
+pub(super) enum TryError {
+    /// The fence matched nothing: lost, or done already by a transaction whose answer was lost.
+    NotFenced,
+    Postgres(PgError),
+}
+
+impl<E: Into<PgError>> From<E> for TryError {
+    fn from(error: E) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
+impl TryError {
+    fn is_row_fault(&self) -> bool {
+        matches!(self, Self::Postgres(PgError::Backend(error)) if is_row_fault(error))
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Self::NotFenced => "the claim is not in the expected state".into(),
+            Self::Postgres(error) => describe_pool(error),
+        }
+    }
+}
+
+/// What the claim row says.
+#[derive(Debug)]
+pub(super) struct ClaimState {
+    pub released: Option<Released>,
+    /// How many rows were deleted, when the claim is finished.
+    pub finished: Option<u64>,
+}
+
+impl Worker {
+    /// Tries a step until it is done, was done already, or the claim is lost.
+    pub(super) async fn settle<T, Trying: Future<Output = Result<T, TryError>>>(
+        &self,
+        fence: Fence,
+        attempt: impl Fn(Mode) -> Trying,
+        done_already: impl Fn(&ClaimState) -> Option<T>,
+    ) -> Result<T, StepError> {
+        let give_up = Instant::now() + STEP_PATIENCE;
+        let (mut mode, mut tries) = (Mode::Whole, 0);
+        loop {
+            let error = match attempt(mode).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            // An error of class 22 or 23 is an answer: the transaction is rolled back.
+            if error.is_row_fault() && mode == Mode::Whole {
+                mode = Mode::Split;
+                continue;
+            }
+            let reason = error.reason();
+            debug!(
+                claim = fence.claim,
+                reason, "claim {}: trying again: {reason}", fence.claim
+            );
+            if Instant::now() >= give_up {
+                return Err(StepError::Surroundings(reason));
+            }
+            if !matches!(error, TryError::NotFenced) {
+                tokio::time::sleep(backoff(tries)).await;
+            }
+            tries += 1;
+            if let Some(done) = self
+                .read_back(fence)
+                .await?
+                .as_ref()
+                .and_then(&done_already)
+            {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Reads the claim under its lock. `None`: Postgres does not answer.
+    async fn read_back(&self, fence: Fence) -> Result<Option<ClaimState>, LostClaim> {
+        let row = match self.read_claim(fence).await {
+            Ok(row) => row,
+            Err(_) => return Ok(None),
+        };
+        let row = row.ok_or(LostClaim(fence))?;
+        if row.get("reset") {
+            return Err(LostClaim(fence));
+        }
+        let heirs: Option<Vec<String>> = row.get("heirs");
+        let keys: Option<Vec<String>> = row.get("doomed_keys");
+        let pairs = heirs
+            .unwrap_or_default()
+            .into_iter()
+            .zip(keys.unwrap_or_default());
+        let released = row.get::<_, bool>("released").then(|| Released {
+            doomed: pairs
+                .map(|(heir, s3_key)| Doomed { heir, s3_key })
+                .collect(),
+            bytes: row.get("bytes"),
+            ..Released::default()
+        });
+        let rows_deleted = u64::try_from(row.get::<_, i64>("rows_deleted")).unwrap_or_default();
+        let finished = row.get::<_, bool>("finished").then_some(rows_deleted);
+        Ok(Some(ClaimState { released, finished }))
+    }
+
+    async fn read_claim(&self, fence: Fence) -> Result<Option<tokio_postgres::Row>, PgError> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let row = transaction
+            .query_opt(READ_CLAIM, &[&fence.claim, &fence.worker])
+            .await?;
+        transaction.commit().await?;
+        Ok(row)
+    }
+}

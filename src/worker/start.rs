@@ -1,0 +1,49 @@
+//! Starting a worker: everything that would fail later fails here, within seconds, before anything
+//! is claimed.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Result, bail};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{Lock, OpenClaims, Worker, summary::Tally};
+use crate::{
+    config::Settings, fleet, migrate, objects::Objects, postgres::Target, shutdown::Shutdown,
+};
+
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// Connects, and checks schema and bucket.
+    pub async fn start(settings: Arc<Settings>, shutdown: Shutdown) -> Result<Arc<Self>> {
+        let id = Uuid::new_v4();
+        let target = Target::new(&settings, "cleanup-worker", Some(id))?;
+        let redis = crate::redis::pool(&settings)?;
+        let objects = Objects::new(&settings).await?;
+        let Ok(connected) = timeout(START_PATIENCE, target.connect()).await else {
+            bail!("{}: no answer within {START_PATIENCE:?}", target.describe());
+        };
+        let client = connected.map_err(|error| target.explain(&error))?;
+        migrate::check(&client).await?;
+        let fleet = fleet::read(&client).await?;
+        match timeout(START_PATIENCE, objects.probe()).await {
+            Ok(probed) => probed?,
+            Err(_) => bail!("S3 did not answer within {START_PATIENCE:?}; is the endpoint right?"),
+        }
+        // After the probe: a mistyped bucket must not be remembered.
+        fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await?;
+        Ok(Arc::new(Self {
+            id,
+            lock: Lock::new(redis.clone(), &settings.lock, &fleet.database),
+            pool: target.pool(settings.postgres.pool_size)?,
+            target,
+            redis,
+            objects,
+            settings,
+            shutdown,
+            open: OpenClaims::default(),
+            tally: Tally::default(),
+        }))
+    }
+}

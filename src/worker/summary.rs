@@ -1,0 +1,265 @@
+//! What a run did: counted while it runs, told once when it ends.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+use tracing::warn;
+use uuid::Uuid;
+
+/// Why a run stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoppedBecause {
+    Drained,
+    Limit,
+    Deadline,
+    Signal,
+    Paused,
+    Failed,
+}
+
+impl StoppedBecause {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Drained => 0,
+            Self::Failed => 1,
+            Self::Limit | Self::Deadline | Self::Signal | Self::Paused => 3,
+        }
+    }
+}
+
+/// How long the steps of one batch took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PhaseTimes {
+    pub claim: Duration,
+    pub release: Duration,
+    pub delete: Duration,
+    pub evict: Duration,
+    pub finish: Duration,
+}
+
+impl PhaseTimes {
+    pub(super) fn before_finish(&self) -> [i32; 4] {
+        [self.claim, self.release, self.delete, self.evict]
+            .map(|time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX))
+    }
+}
+
+/// One step of the batch, over the whole run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Phase {
+    pub count: u64,
+    pub ms: u64,
+    /// Of all phases' time; several batches run at once, so times add up to more than the run's.
+    pub share: f64,
+}
+
+/// Where the time went.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Phases {
+    pub lock: Phase,
+    pub claim: Phase,
+    pub release: Phase,
+    pub delete: Phase,
+    pub evict: Phase,
+    pub finish: Phase,
+}
+
+/// What is not done when a run ends.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Left {
+    /// Due right now; counted up to a cap.
+    pub due: i64,
+    pub backing_off: i64,
+    pub dead_letters: i64,
+    pub in_other_hands: i64,
+}
+
+/// The result of a run, for people and (as JSON) for scripts.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    pub worker: Uuid,
+    pub stopped_because: StoppedBecause,
+    pub error: Option<String>,
+    pub rows_deleted: u64,
+    pub objects_deleted: u64,
+    pub bytes_freed: u64,
+    pub batches: u64,
+    pub elapsed_ms: u64,
+    pub rows_per_second: f64,
+    pub rows_failed: u64,
+    pub claims_reset_at_start: u64,
+    pub claims_given_back: u64,
+    pub claims_lost: u64,
+    pub drift_repaired: u64,
+    pub claims_without_lock: u64,
+    pub evictions_failed: u64,
+    pub phases: Phases,
+    pub left: Option<Left>,
+}
+
+/// The running figures, shared by all batches.
+#[derive(Debug, Default)]
+pub struct Tally(Mutex<Figures>);
+
+#[derive(Debug, Default, Clone)]
+pub(super) struct Figures {
+    pub rows: u64,
+    pub objects: u64,
+    pub bytes: u64,
+    pub batches: u64,
+    pub given_back: u64,
+    pub lost: u64,
+    pub drift: u64,
+    pub without_lock: u64,
+    pub evictions_failed: u64,
+    pub failed: Vec<String>,
+    pub failed_count: u64,
+    pub phases: Phases,
+}
+
+/// More failures than this are counted, not remembered by name.
+const FAILURES_BY_NAME: usize = 10_000;
+
+impl Phase {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    }
+}
+
+impl Phases {
+    fn with_shares(mut self) -> Self {
+        let all = [
+            &mut self.lock,
+            &mut self.claim,
+            &mut self.release,
+            &mut self.delete,
+            &mut self.evict,
+            &mut self.finish,
+        ];
+        let total: u64 = all.iter().map(|phase| phase.ms).sum();
+        for phase in all {
+            phase.share = phase.ms as f64 / total.max(1) as f64;
+        }
+        self
+    }
+
+    /// In the order in which a batch goes through them.
+    pub fn named(&self) -> [(&'static str, &Phase); 6] {
+        [
+            ("lock", &self.lock),
+            ("claim", &self.claim),
+            ("release", &self.release),
+            ("delete", &self.delete),
+            ("evict", &self.evict),
+            ("finish", &self.finish),
+        ]
+    }
+}
+
+impl Tally {
+    fn lock(&self) -> MutexGuard<'_, Figures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        self.lock().clone()
+    }
+
+    pub(super) fn rows(&self) -> u64 {
+        self.lock().rows
+    }
+
+    pub(super) fn lock_waited(&self, time: Duration) {
+        self.lock().phases.lock.add(time);
+    }
+
+    /// Said once: a nightly mail with a thousand equal lines helps nobody.
+    pub(super) fn lock_missing(&self, reason: &str) {
+        let mut figures = self.lock();
+        figures.without_lock += 1;
+        if figures.without_lock == 1 {
+            warn!(
+                reason,
+                "claiming without the Redis lock ({reason}): slower, but as safe"
+            );
+        }
+    }
+
+    pub(super) fn claimed(&self, time: Duration) {
+        self.lock().phases.claim.add(time);
+    }
+
+    pub(super) fn eviction_failed(&self) {
+        self.lock().evictions_failed += 1;
+    }
+
+    pub(super) fn given_back(&self) {
+        self.lock().given_back += 1;
+    }
+
+    pub(super) fn lost(&self) {
+        self.lock().lost += 1;
+    }
+
+    pub(super) fn drifted(&self, bodies: usize) {
+        self.lock().drift += bodies as u64;
+    }
+
+    pub(super) fn failed(&self, pastes: impl IntoIterator<Item = String>) {
+        let mut figures = self.lock();
+        for short_code in pastes {
+            figures.failed_count += 1;
+            if figures.failed.len() < FAILURES_BY_NAME {
+                figures.failed.push(short_code);
+            }
+        }
+    }
+
+    pub(super) fn finished(&self, rows: u64, objects: usize, bytes: i64, times: &PhaseTimes) {
+        let mut figures = self.lock();
+        figures.batches += 1;
+        figures.rows += rows;
+        figures.objects += objects as u64;
+        figures.bytes += u64::try_from(bytes).unwrap_or_default();
+        figures.phases.release.add(times.release);
+        figures.phases.delete.add(times.delete);
+        figures.phases.evict.add(times.evict);
+        figures.phases.finish.add(times.finish);
+    }
+}
+
+impl Figures {
+    pub(super) fn into_summary(
+        self,
+        worker: Uuid,
+        stopped_because: StoppedBecause,
+        error: Option<String>,
+        elapsed: Duration,
+    ) -> Summary {
+        Summary {
+            worker,
+            stopped_because,
+            error,
+            rows_deleted: self.rows,
+            objects_deleted: self.objects,
+            bytes_freed: self.bytes,
+            batches: self.batches,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            rows_per_second: self.rows as f64 / elapsed.as_secs_f64().max(0.001),
+            rows_failed: self.failed_count,
+            claims_reset_at_start: 0,
+            claims_given_back: self.given_back,
+            claims_lost: self.lost,
+            drift_repaired: self.drift,
+            claims_without_lock: self.without_lock,
+            evictions_failed: self.evictions_failed,
+            phases: self.phases.with_shares(),
+            left: None,
+        }
+    }
+}
