@@ -79,10 +79,10 @@ pub fn bytes(number: u64) -> String {
 
 /// A table for eyes: headed columns, numbers to the right.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+    use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
     let mut table = Table::new();
     table
-        .load_style(UTF8_HORIZONTAL_ONLY)
+        .load_style(UTF8_BORDERS_ONLY)
         .set_header(head.to_vec());
     for row in rows {
         table.add_row(row);

@@ -2,7 +2,8 @@
 -- that share bodies never wait for each other in a circle.
 -- $1 content hashes.
 -- A hash that is missing from the answer has no content row: drift.
-SELECT content_hash, s3_key, coalesce(size_bytes, 0) AS size_bytes, ref_count::bigint AS ref_count
+SELECT content_hash, s3_key, coalesce(size_bytes, 0)::bigint AS size_bytes,
+       ref_count::bigint AS ref_count
 FROM content
 WHERE content_hash = ANY ($1)
 ORDER BY content_hash

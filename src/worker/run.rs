@@ -292,10 +292,7 @@ impl Run {
         );
         self.wait(backoff(self.troubles + 2)).await;
         self.troubles += 1;
-        self.trouble = match self.worker.surroundings().await {
-            Ok(()) => None,
-            Err(reason) => Some(reason),
-        };
+        self.trouble = self.worker.surroundings().await.err();
         None
     }
 
