@@ -11,7 +11,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use confique::Config;
 use secrecy::SecretString;
 
-pub use load::{ConfigError, default_toml, load};
+pub use load::{ConfigError, default_toml, defaults, load};
 pub use values::{Checksum, LogFormat, WhenUnavailable, parse_duration};
 
 /// All settings. Every key can also be set as `CLEANUP_<SECTION>_<KEY>`, which beats this file.

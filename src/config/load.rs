@@ -46,6 +46,12 @@ pub fn load(file: Option<&Path>) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
+/// The defaults alone: neither file nor environment.
+pub fn defaults() -> Settings {
+    let defaults = <Settings as Config>::Layer::default_values();
+    Settings::from_layer(defaults).unwrap_or_else(|error| unreachable!("defaults: {error}"))
+}
+
 /// The documented default file.
 pub fn default_toml() -> String {
     let mut options = confique::toml::FormatOptions::default();

@@ -1,0 +1,369 @@
+//! What the tests stand on: real servers (started by `ops/test`), a database and a bucket of their
+//! own for every test, real worker processes, and proxies that misbehave on demand.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+pub mod faulty_s3;
+pub mod process;
+pub mod proxy;
+pub mod servers;
+
+use std::{sync::Arc, time::Duration};
+
+use aws_sdk_s3::{Client as S3, primitives::ByteStream};
+use paste_cleanup::{
+    claim::Claim,
+    config::{Settings, defaults},
+    migrate,
+    objects::Objects,
+    shutdown::Shutdown,
+    watchdog::{Swept, sweep},
+    worker::{PhaseTimes, Worker, claim::Wanted, run::Options, summary::Summary},
+};
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+use tokio_postgres::{Client, NoTls, types::ToSql};
+use uuid::Uuid;
+
+pub use process::Process;
+
+const TEMPLATE: &str = "paste_cleanup_template";
+
+/// One test's database and bucket, and a client to each.
+pub struct World {
+    pub name: String,
+    pub database_url: String,
+    pub db: Client,
+    pub s3: S3,
+    pub bucket: String,
+    pub settings: Settings,
+}
+
+/// When a paste expires, in seconds from now.
+#[derive(Clone, Copy)]
+pub enum Expires {
+    Ago(f64),
+    In(f64),
+    Never,
+}
+
+pub use Expires::{Ago, In, Never};
+
+fn env(name: &str) -> String {
+    std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
+        .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: run the tests with ops/test"))
+}
+
+/// A connection to any URL; ends with the test.
+pub async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("connect");
+    tokio::spawn(connection);
+    client
+}
+
+fn url_of(database: &str) -> String {
+    let maintenance = env("DATABASE_URL");
+    let (server, _) = maintenance.rsplit_once('/').expect("a URL with a database");
+    format!("{server}/{database}")
+}
+
+/// A database of its own without any tables.
+pub async fn empty_database() -> (String, Client) {
+    let name = format!("t{}", Uuid::new_v4().simple());
+    let maintenance = connect(&env("DATABASE_URL")).await;
+    maintenance.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("create database");
+    let url = url_of(&name);
+    let client = connect(&url).await;
+    (url, client)
+}
+
+/// A migrated database, made from a template that the first test migrates.
+async fn migrated_database() -> String {
+    let maintenance = connect(&env("DATABASE_URL")).await;
+    let lock = "SELECT pg_advisory_lock(4711)";
+    maintenance.batch_execute(lock).await.expect("template lock");
+    let there = maintenance
+        .query_opt("SELECT FROM pg_database WHERE datname = $1 AND datistemplate", &[&TEMPLATE])
+        .await
+        .expect("look for template");
+    if there.is_none() {
+        let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}")).await;
+        maintenance.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.expect("template");
+        let client = connect(&url_of(TEMPLATE)).await;
+        let options = migrate::Options { remove_blockers: false, roles: false };
+        migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
+        drop(client);
+        let done = format!("ALTER DATABASE {TEMPLATE} IS_TEMPLATE true");
+        maintenance.batch_execute(&done).await.expect("finish template");
+    }
+    let name = format!("t{}", Uuid::new_v4().simple());
+    // The template's last session may still be on its way out.
+    for _ in 0..50 {
+        let create = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
+        if maintenance.batch_execute(&create).await.is_ok() {
+            maintenance.batch_execute("SELECT pg_advisory_unlock(4711)").await.expect("unlock");
+            return name;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("cannot create a database from {TEMPLATE}");
+}
+
+impl World {
+    pub async fn new() -> Self {
+        let name = migrated_database().await;
+        Self::on(name).await
+    }
+
+    async fn on(name: String) -> Self {
+        let database_url = url_of(&name);
+        let db = connect(&database_url).await;
+        let bucket = name.clone();
+        let mut settings = defaults();
+        settings.postgres.url = Some(SecretString::from(database_url.clone()));
+        settings.redis.url = Some(SecretString::from(env("REDIS_URL")));
+        settings.s3.bucket = Some(bucket.clone());
+        settings.s3.endpoint = Some(env("S3_ENDPOINT"));
+        let objects = Objects::new(&settings).await.expect("S3 client");
+        let s3 = objects.client().clone();
+        s3.create_bucket().bucket(&bucket).send().await.expect("create bucket");
+        Self { name, database_url, db, s3, bucket, settings }
+    }
+
+    /// A worker in this process, with settings as `change` leaves them.
+    pub async fn worker_with(&self, change: impl FnOnce(&mut Settings)) -> Arc<Worker> {
+        let mut settings = self.settings.clone();
+        change(&mut settings);
+        Worker::start(Arc::new(settings), Shutdown::default()).await.expect("start a worker")
+    }
+
+    pub async fn worker(&self) -> Arc<Worker> {
+        self.worker_with(|_| {}).await
+    }
+
+    /// One of the three programs as a process of its own, with nothing but this world's settings.
+    pub fn program(&self, name: &str) -> Process {
+        Process::new(name)
+            .env("DATABASE_URL", &self.database_url)
+            .env("REDIS_URL", &env("REDIS_URL"))
+            .env("S3_BUCKET", &self.bucket)
+            .env("AWS_ENDPOINT_URL", &env("S3_ENDPOINT"))
+    }
+
+    /// A paste by the writer's contract, with a real object. Returns the key of its body.
+    pub async fn put(&self, short_code: &str, body: &str, expires: Expires) -> String {
+        let hash = hash(body);
+        let fresh = format!("{}/{}", hex(&hash), Uuid::new_v4().simple());
+        self.upload(&fresh, body).await;
+        let row = self.put_row(short_code, &hash, Some(&fresh), body.len(), expires).await;
+        if row.get("drop_upload") {
+            self.s3.delete_object().bucket(&self.bucket).key(&fresh).send().await.expect("drop");
+        }
+        row.get("s3_key")
+    }
+
+    pub async fn put_row(
+        &self,
+        short_code: &str,
+        hash: &[u8],
+        key: Option<&str>,
+        size: usize,
+        expires: Expires,
+    ) -> tokio_postgres::Row {
+        let seconds = match expires {
+            Ago(seconds) => Some(-seconds),
+            In(seconds) => Some(seconds),
+            Never => None,
+        };
+        let put = include_str!("../../sql/queries/put.sql");
+        let size = size as i64;
+        self.db
+            .query_one(put, &[&short_code, &hash, &key, &size, &seconds])
+            .await
+            .expect("paste_put")
+    }
+
+    /// Many expired pastes without objects, by plain SQL: for tests that are about rows.
+    pub async fn put_many(&self, count: i32, bodies: i32) {
+        self.db
+            .batch_execute(&format!(
+                "INSERT INTO pastes (short_code, content_hash, expires_at)
+                 SELECT 'p' || lpad(n::text, 8, '0'), sha256(('b' || n % {bodies})::bytea),
+                        now() - ({count} - n + 1) * interval '1 second'
+                 FROM generate_series(1, {count}) n;
+                 INSERT INTO content (content_hash, s3_key, size_bytes, ref_count)
+                 SELECT content_hash, encode(content_hash, 'hex') || '/x', 10, count(*)
+                 FROM pastes GROUP BY content_hash
+                 ON CONFLICT DO NOTHING"
+            ))
+            .await
+            .expect("put many");
+    }
+
+    pub async fn upload(&self, key: &str, body: &str) {
+        let body = ByteStream::from(body.as_bytes().to_vec());
+        let put = self.s3.put_object().bucket(&self.bucket).key(key).body(body);
+        put.send().await.expect("upload");
+    }
+
+    /// The body behind a live paste, as a reader of the paste service would fetch it.
+    pub async fn read(&self, short_code: &str) -> Option<String> {
+        let key = self
+            .db
+            .query_opt(
+                "SELECT c.s3_key FROM pastes p JOIN content c USING (content_hash)
+                 WHERE p.short_code = $1",
+                &[&short_code],
+            )
+            .await
+            .expect("look up paste")?;
+        self.object(key.get(0)).await
+    }
+
+    pub async fn object(&self, key: &str) -> Option<String> {
+        let got = self.s3.get_object().bucket(&self.bucket).key(key).send().await.ok()?;
+        let bytes = got.body.collect().await.ok()?.into_bytes();
+        String::from_utf8(bytes.to_vec()).ok()
+    }
+
+    /// All keys in the bucket, sorted.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut pages = self.s3.list_objects_v2().bucket(&self.bucket).into_paginator().send();
+        let mut keys: Vec<String> = Vec::new();
+        while let Some(page) = pages.next().await {
+            let objects = page.expect("list").contents.unwrap_or_default();
+            keys.extend(objects.into_iter().filter_map(|object| object.key));
+        }
+        keys.sort();
+        keys
+    }
+
+    pub async fn count(&self, sql: &str) -> i64 {
+        self.count_with(sql, &[]).await
+    }
+
+    pub async fn count_with(&self, sql: &str, args: &[&(dyn ToSql + Sync)]) -> i64 {
+        self.db.query_one(sql, args).await.expect(sql).get(0)
+    }
+
+    pub async fn run_sql(&self, sql: &str) {
+        self.db.batch_execute(sql).await.expect(sql);
+    }
+
+    /// One value as text, for messages and comparisons.
+    pub async fn text(&self, sql: &str) -> Option<String> {
+        self.db.query_opt(sql, &[]).await.expect(sql).and_then(|row| row.get(0))
+    }
+
+    /// Polls until the query answers true: the signals of these tests are committed rows.
+    pub async fn until(&self, what: &str, sql: &str) {
+        for _ in 0..3000 {
+            if self.db.query_one(sql, &[]).await.expect(sql).get(0) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("never happened: {what}");
+    }
+
+    /// Makes every open claim look as if its worker had been silent for so long.
+    pub async fn silence_claims(&self, seconds: f64) {
+        let sql = "UPDATE deletion_claims SET heartbeat_at = now() - $1 * interval '1 second'
+                   WHERE finished_at IS NULL AND reset_at IS NULL";
+        self.db.execute(sql, &[&seconds]).await.expect("silence");
+    }
+
+    /// Due at once, whatever they back off for.
+    pub async fn end_backoff(&self) {
+        self.run_sql("UPDATE pastes SET retry_at = now() WHERE retry_at < 'infinity'").await;
+    }
+
+    /// What a watchdog does in a tick, with the default of two hours.
+    pub async fn sweep(&self) -> Swept {
+        self.sweep_with(&self.settings).await
+    }
+
+    pub async fn sweep_with(&self, settings: &Settings) -> Swept {
+        let target = paste_cleanup::postgres::Target::new(settings, "test", None).expect("target");
+        let pool = target.pool(2).expect("pool");
+        sweep(&pool, settings).await.expect("sweep")
+    }
+
+    /// Everything that must hold when nothing is on its way: counts right, bucket exactly what the
+    /// tables say, nothing claimed. Written independently of the product's own queries.
+    pub async fn assert_consistent(&self) {
+        let wrong = self
+            .text(
+                "SELECT string_agg(encode(c.content_hash, 'hex') || ' ' || c.ref_count || ' is '
+                        || (SELECT count(*) FROM pastes p WHERE p.content_hash = c.content_hash), ', ')
+                 FROM content c
+                 WHERE c.ref_count <> (SELECT count(*) FROM pastes p
+                                       WHERE p.content_hash = c.content_hash)",
+            )
+            .await;
+        assert_eq!(wrong, None, "wrong counts");
+        assert_eq!(
+            self.count("SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'")
+                .await,
+            0,
+            "rows are claimed"
+        );
+        let known = self
+            .db
+            .query(
+                "SELECT s3_key FROM content UNION SELECT doomed_key FROM pastes
+                 WHERE doomed_key IS NOT NULL ORDER BY 1",
+                &[],
+            )
+            .await
+            .expect("known keys");
+        let mut known: Vec<String> = known.iter().map(|row| row.get(0)).collect();
+        known.sort();
+        assert_eq!(self.keys().await, known, "bucket and tables differ");
+    }
+
+    /// [`World::assert_consistent`], and nothing that has expired is left.
+    pub async fn assert_drained(&self) {
+        self.assert_consistent().await;
+        let left = "SELECT count(*) FROM pastes WHERE expires_at <= now()
+                    AND deletion_status <> 'DELETED'";
+        assert_eq!(self.count(left).await, 0, "expired pastes are left");
+    }
+}
+
+/// Claims as a run would, with nothing else open.
+pub async fn claim(worker: &Worker, size: u32) -> Option<Claim> {
+    worker.claim(Wanted { size, mark: None, busy: false }).await.expect("claim")
+}
+
+/// Claims and insists on getting something.
+pub async fn claim_some(worker: &Worker, size: u32) -> Claim {
+    claim(worker, size).await.expect("something to claim")
+}
+
+/// The steps after the claim, to the end.
+pub async fn carry_out(worker: &Worker, claim: &Claim) {
+    let released = worker.release(claim).await.expect("release");
+    let objects = worker.delete_objects(claim, &released).await.expect("delete objects");
+    worker.evict(claim).await;
+    worker.finish(claim, &objects, &PhaseTimes::default()).await.expect("finish");
+}
+
+/// A whole run.
+pub async fn drain(worker: &Arc<Worker>) -> Summary {
+    worker.run(Options::default()).await
+}
+
+pub fn codes(claim: &Claim) -> Vec<String> {
+    let mut codes: Vec<String> = claim.pastes.iter().map(|p| p.short_code.clone()).collect();
+    codes.sort();
+    codes
+}
+
+pub fn hash(body: &str) -> Vec<u8> {
+    Sha256::digest(body.as_bytes()).to_vec()
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

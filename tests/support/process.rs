@@ -1,0 +1,152 @@
+//! The real programs as real processes, with real signals.
+
+use std::{
+    path::PathBuf,
+    process::{Output, Stdio},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStderr, Command},
+};
+
+/// A program that is about to be started. Its environment holds nothing but what it is given.
+pub struct Process {
+    command: Command,
+}
+
+/// A program that runs.
+pub struct Running {
+    child: Child,
+    stderr: Lines<BufReader<ChildStderr>>,
+    pub seen: Vec<String>,
+}
+
+fn path_of(name: &str) -> PathBuf {
+    match name {
+        "cleanup-worker" => env!("CARGO_BIN_EXE_cleanup-worker").into(),
+        "cleanup-watchdog" => env!("CARGO_BIN_EXE_cleanup-watchdog").into(),
+        "cleanupctl" => env!("CARGO_BIN_EXE_cleanupctl").into(),
+        other => other.into(),
+    }
+}
+
+impl Process {
+    pub fn new(name: &str) -> Self {
+        let mut command = Command::new(path_of(name));
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for name in ["PATH", "HOME", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+            if let Ok(value) = std::env::var(name) {
+                command.env(name, value);
+            }
+        }
+        command.env("AWS_EC2_METADATA_DISABLED", "true").kill_on_drop(true);
+        Self { command }
+    }
+
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    /// Runs it to its end.
+    pub async fn output(mut self) -> Ended {
+        Ended(self.command.output().await.expect("run the program"))
+    }
+
+    /// Starts it.
+    pub fn start(mut self) -> Running {
+        let mut child = self.command.spawn().expect("start the program");
+        let stderr = child.stderr.take().expect("stderr");
+        Running { child, stderr: BufReader::new(stderr).lines(), seen: Vec::new() }
+    }
+}
+
+impl Running {
+    /// Reads log lines until one contains the text.
+    pub async fn until_it_says(&mut self, text: &str) -> String {
+        while let Ok(Some(line)) = self.stderr.next_line().await {
+            self.seen.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+        panic!("it never said {text:?} but: {:#?}", self.seen);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it still runs")
+    }
+
+    /// Sends a signal: TERM, KILL, STOP, CONT.
+    pub async fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status().await;
+        assert!(sent.expect("kill").success(), "signal {name}");
+    }
+
+    /// Waits for its end, with all that it printed.
+    pub async fn end(mut self) -> Ended {
+        let stderr = async {
+            while let Ok(Some(line)) = self.stderr.next_line().await {
+                self.seen.push(line);
+            }
+        };
+        let (output, ()) = tokio::join!(
+            async {
+                let mut text = Vec::new();
+                if let Some(mut stdout) = self.child.stdout.take() {
+                    tokio::io::AsyncReadExt::read_to_end(&mut stdout, &mut text).await.expect("stdout");
+                }
+                (self.child.wait().await.expect("wait"), text)
+            },
+            stderr
+        );
+        let (status, stdout) = output;
+        Ended(Output { status, stdout, stderr: self.seen.join("\n").into_bytes() })
+    }
+}
+
+/// A program that has ended.
+pub struct Ended(pub Output);
+
+impl Ended {
+    pub fn code(&self) -> i32 {
+        self.0.status.code().unwrap_or(-1)
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    /// The one JSON object on stdout.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.0.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout(), self.stderr()))
+    }
+
+    /// Insists on an exit code and on one line of error that contains all these words.
+    pub fn assert_refused(&self, code: i32, words: &[&str]) {
+        let stderr = self.stderr();
+        assert_eq!(self.code(), code, "{stderr}");
+        let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();
+        assert_eq!(lines.len(), 1, "one clear line: {stderr}");
+        for word in words {
+            assert!(lines[0].contains(word), "{word:?} is not in: {stderr}");
+        }
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}

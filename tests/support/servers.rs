@@ -1,0 +1,73 @@
+//! Servers that a test may kill: its own Redis.
+
+use std::{path::PathBuf, process::Stdio, time::Duration};
+
+use tokio::{
+    net::TcpStream,
+    process::{Child, Command},
+};
+
+/// A Redis of the test's own.
+pub struct Redis {
+    child: Child,
+    port: u16,
+    folder: PathBuf,
+    extra: Vec<String>,
+}
+
+impl Redis {
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With more command line options. With `--tls-port` the plain port is closed.
+    pub async fn start_with(extra: &[&str]) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("free port");
+        let port = listener.local_addr().expect("address").port();
+        drop(listener);
+        let folder = PathBuf::from(super::env("DIR"));
+        let extra: Vec<String> =
+            extra.iter().map(|option| option.replace("{port}", &port.to_string())).collect();
+        let child = spawn(port, &folder, &extra);
+        let server = Self { child, port, folder, extra };
+        server.ready().await;
+        server
+    }
+
+    async fn ready(&self) {
+        for _ in 0..500 {
+            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("Redis did not start");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub async fn kill(&mut self) {
+        self.child.kill().await.expect("kill Redis");
+    }
+
+    pub async fn start_again(&mut self) {
+        self.child = spawn(self.port, &self.folder, &self.extra);
+        self.ready().await;
+    }
+}
+
+fn spawn(port: u16, folder: &PathBuf, extra: &[String]) -> Child {
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    if !extra.iter().any(|option| option == "--tls-port") {
+        command.args(["--port", &port.to_string()]);
+    }
+    command.args(extra).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    command.kill_on_drop(true).spawn().expect("start redis-server")
+}
