@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::{Client, NoTls, types::ToSql};
 use uuid::Uuid;
 
-pub use process::Process;
+pub use process::{Process, Signal};
 
 const TEMPLATE: &str = "paste_cleanup_template";
 

@@ -5,6 +5,8 @@ use std::{
     process::{Output, Stdio},
 };
 
+use nix::unistd::Pid;
+pub use nix::sys::signal::Signal;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStderr, Command},
@@ -88,10 +90,10 @@ impl Running {
         self.child.id().expect("it still runs")
     }
 
-    /// Sends a signal: TERM, KILL, STOP, CONT.
-    pub async fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status().await;
-        assert!(sent.expect("kill").success(), "signal {name}");
+    /// Sends a signal: SIGTERM, SIGKILL, SIGSTOP, SIGCONT.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed());
+        nix::sys::signal::kill(pid, signal).expect("send a signal");
     }
 
     /// Waits for its end, with all that it printed.

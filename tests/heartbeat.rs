@@ -1,0 +1,183 @@
+//! Proving life: a slow batch lives, a wedged one does not hide, a silent worker stops.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    proxy::{Proxy, address_of},
+    *,
+};
+use tokio::time::Instant;
+
+const BEAT: Duration = Duration::from_millis(200);
+const STUCK: Duration = Duration::from_millis(800);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
+    let world = World::new().await;
+    world.put("slow", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let worker = world
+        .worker_with(|settings| {
+            settings.s3.endpoint = Some(s3.url.clone());
+            settings.worker.heartbeat_interval = BEAT;
+            settings.watchdog.stuck_after = STUCK;
+        })
+        .await;
+    let settings = (*worker.settings).clone();
+    let running = tokio::spawn(async move { drain(&worker).await });
+    s3.called(1).await;
+    // Three times stuck_after, with a watchdog that never rests.
+    let mut swept = 0;
+    let long_past = "SELECT count(*) = 1 FROM deletion_claims
+                     WHERE heartbeat_at > claimed_at + interval '2.4 seconds'";
+    while !world.db.query_one(long_past, &[]).await.expect("look").get::<_, bool>(0) {
+        assert_eq!(world.sweep_with(&settings).await.reset.claims, 0, "reset a live batch");
+        swept += 1;
+    }
+    assert!(swept > 2);
+    s3.let_go();
+    let summary = running.await.expect("run");
+    assert_eq!((summary.rows_deleted, summary.claims_lost), (1, 0));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
+    let world = World::new().await;
+    world.put("wedged", "a", Ago(60.0)).await;
+    world.put("healthy", "b", Ago(50.0)).await;
+    let worker = world.worker().await;
+    let (wedged, healthy) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
+    worker.open.insert(wedged.fence.claim, Instant::now(), Duration::ZERO);
+    worker.open.insert(healthy.fence.claim, Instant::now(), Duration::from_secs(60));
+    world.silence_claims(7201.0).await;
+    worker.beat(&world.db).await.expect("beat");
+    assert_eq!(world.sweep().await.reset.claims, 1);
+    let reset = "SELECT reset_at IS NOT NULL FROM deletion_claims WHERE id = $1";
+    let is_reset = async |claim: i64| -> bool {
+        world.db.query_one(reset, &[&claim]).await.expect("look").get(0)
+    };
+    assert!(is_reset(wedged.fence.claim).await, "the wedged batch was kept alive");
+    assert!(!is_reset(healthy.fence.claim).await, "the healthy batch was reset");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_batch_does_not_stop_the_beat_of_its_neighbours() {
+    let world = World::new().await;
+    world.put("blocked", "a", Ago(60.0)).await;
+    world.put("free", "b", Ago(50.0)).await;
+    let worker = world.worker().await;
+    let (blocked, free) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
+    for claim in [&blocked, &free] {
+        worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
+    }
+    world.silence_claims(100.0).await;
+    let mut release = connect(&world.database_url).await;
+    let holding = release.transaction().await.expect("begin");
+    holding
+        .query("SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE", &[&blocked.fence.claim])
+        .await
+        .expect("lock");
+    // Would wait for the lock for ever, were it not for SKIP LOCKED.
+    worker.beat(&world.db).await.expect("beat");
+    let beaten = "SELECT count(*) FROM deletion_claims
+                  WHERE id = $1 AND heartbeat_at > now() - interval '50 seconds'";
+    assert_eq!(world.count_with(beaten, &[&free.fence.claim]).await, 1);
+    assert_eq!(world.count_with(beaten, &[&blocked.fence.claim]).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let worker = world
+        .worker_with(|settings| {
+            settings.s3.endpoint = Some(s3.url.clone());
+            settings.worker.heartbeat_interval = BEAT;
+        })
+        .await;
+    let open = worker.clone();
+    let running = tokio::spawn(async move { drain(&worker).await });
+    s3.called(1).await;
+    // What an operator or another watchdog may do: reset it, although it is alive.
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.claims, 1);
+    while !open.open.ids().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    s3.let_go();
+    let summary = running.await.expect("run");
+    assert_eq!((summary.claims_lost, summary.rows_deleted), (1, 1), "lost, then claimed anew");
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_cannot_beat_for_stuck_after_stops_touching_its_claims() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let proxy = Proxy::start(&address_of(&world.database_url)).await;
+    let mut worker = world
+        .program("cleanup-worker")
+        .args(&["run"])
+        .env("DATABASE_URL", &proxy.through(&world.database_url))
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "200ms")
+        .env("CLEANUP_WATCHDOG_STUCK_AFTER", "800ms")
+        .start();
+    s3.called(1).await;
+    proxy.down();
+    worker.until_it_says("no beat for stuck_after").await;
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.claims, 1);
+    proxy.up();
+    s3.let_go();
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor_watchdog() {
+    let world = World::new().await;
+    world.put("expired", "shared", Ago(60.0)).await;
+    world.put("live", "shared", Never).await;
+    let mut blocker = connect(&world.database_url).await;
+    let lock = blocker.transaction().await.expect("begin");
+    lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
+    let worker = world.program("cleanup-worker").args(&["run"]).start();
+    world
+        .until(
+            "the release waits for the body's lock",
+            "SELECT count(*) = 1 FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'
+               AND application_name LIKE 'cleanup-worker%'",
+        )
+        .await;
+    worker.signal(Signal::SIGSTOP);
+    lock.commit().await.expect("let go");
+    world
+        .until(
+            "the frozen worker sits in its transaction",
+            "SELECT count(*) = 1 FROM pg_stat_activity
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+               AND application_name LIKE 'cleanup-worker%'",
+        )
+        .await;
+    // Postgres ends that transaction by itself; a patient writer gets through.
+    world.run_sql("SET lock_timeout = '30s'").await;
+    world.put("new", "shared", Never).await;
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.claims, 1);
+    worker.signal(Signal::SIGCONT);
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    for code in ["live", "new"] {
+        assert_eq!(world.read(code).await.as_deref(), Some("shared"));
+    }
+    world.assert_drained().await;
+}
