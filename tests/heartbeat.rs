@@ -33,8 +33,18 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let mut swept = 0;
     let long_past = "SELECT count(*) = 1 FROM deletion_claims
                      WHERE heartbeat_at > claimed_at + interval '2.4 seconds'";
-    while !world.db.query_one(long_past, &[]).await.expect("look").get::<_, bool>(0) {
-        assert_eq!(world.sweep_with(&settings).await.reset.claims, 0, "reset a live batch");
+    while !world
+        .db
+        .query_one(long_past, &[])
+        .await
+        .expect("look")
+        .get::<_, bool>(0)
+    {
+        assert_eq!(
+            world.sweep_with(&settings).await.reset.claims,
+            0,
+            "reset a live batch"
+        );
         swept += 1;
     }
     assert!(swept > 2);
@@ -51,17 +61,32 @@ async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
     world.put("healthy", "b", Ago(50.0)).await;
     let worker = world.worker().await;
     let (wedged, healthy) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
-    worker.open.insert(wedged.fence.claim, Instant::now(), Duration::ZERO);
-    worker.open.insert(healthy.fence.claim, Instant::now(), Duration::from_secs(60));
+    worker
+        .open
+        .insert(wedged.fence.claim, Instant::now(), Duration::ZERO);
+    worker
+        .open
+        .insert(healthy.fence.claim, Instant::now(), Duration::from_secs(60));
     world.silence_claims(7201.0).await;
     worker.beat(&world.db).await.expect("beat");
     assert_eq!(world.sweep().await.reset.claims, 1);
     let reset = "SELECT reset_at IS NOT NULL FROM deletion_claims WHERE id = $1";
     let is_reset = async |claim: i64| -> bool {
-        world.db.query_one(reset, &[&claim]).await.expect("look").get(0)
+        world
+            .db
+            .query_one(reset, &[&claim])
+            .await
+            .expect("look")
+            .get(0)
     };
-    assert!(is_reset(wedged.fence.claim).await, "the wedged batch was kept alive");
-    assert!(!is_reset(healthy.fence.claim).await, "the healthy batch was reset");
+    assert!(
+        is_reset(wedged.fence.claim).await,
+        "the wedged batch was kept alive"
+    );
+    assert!(
+        !is_reset(healthy.fence.claim).await,
+        "the healthy batch was reset"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,13 +97,18 @@ async fn a_blocked_batch_does_not_stop_the_beat_of_its_neighbours() {
     let worker = world.worker().await;
     let (blocked, free) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
     for claim in [&blocked, &free] {
-        worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
+        worker
+            .open
+            .insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
     }
     world.silence_claims(100.0).await;
     let mut release = connect(&world.database_url).await;
     let holding = release.transaction().await.expect("begin");
     holding
-        .query("SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE", &[&blocked.fence.claim])
+        .query(
+            "SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE",
+            &[&blocked.fence.claim],
+        )
         .await
         .expect("lock");
     // Would wait for the lock for ever, were it not for SKIP LOCKED.
@@ -111,7 +141,11 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     }
     s3.let_go();
     let summary = running.await.expect("run");
-    assert_eq!((summary.claims_lost, summary.rows_deleted), (1, 1), "lost, then claimed anew");
+    assert_eq!(
+        (summary.claims_lost, summary.rows_deleted),
+        (1, 1),
+        "lost, then claimed anew"
+    );
     world.assert_drained().await;
 }
 
@@ -148,7 +182,9 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     world.put("live", "shared", Never).await;
     let mut blocker = connect(&world.database_url).await;
     let lock = blocker.transaction().await.expect("begin");
-    lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
+    lock.batch_execute("SELECT FROM content FOR UPDATE")
+        .await
+        .expect("lock");
     let worker = world.program("cleanup-worker").args(&["run"]).start();
     world
         .until(

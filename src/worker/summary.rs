@@ -174,6 +174,11 @@ impl Tally {
         self.lock().rows
     }
 
+    /// How often this worker has tried to claim.
+    pub fn claims_tried(&self) -> u64 {
+        self.lock().phases.lock.count
+    }
+
     pub(super) fn lock_waited(&self, time: Duration) {
         self.lock().phases.lock.add(time);
     }

@@ -5,8 +5,8 @@ use std::{
     process::{Output, Stdio},
 };
 
-use nix::unistd::Pid;
 pub use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStderr, Command},
@@ -36,13 +36,25 @@ fn path_of(name: &str) -> PathBuf {
 impl Process {
     pub fn new(name: &str) -> Self {
         let mut command = Command::new(path_of(name));
-        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        for name in ["PATH", "HOME", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for name in [
+            "PATH",
+            "HOME",
+            "AWS_REGION",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+        ] {
             if let Ok(value) = std::env::var(name) {
                 command.env(name, value);
             }
         }
-        command.env("AWS_EC2_METADATA_DISABLED", "true").kill_on_drop(true);
+        command
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .kill_on_drop(true);
         Self { command }
     }
 
@@ -70,7 +82,11 @@ impl Process {
     pub fn start(mut self) -> Running {
         let mut child = self.command.spawn().expect("start the program");
         let stderr = child.stderr.take().expect("stderr");
-        Running { child, stderr: BufReader::new(stderr).lines(), seen: Vec::new() }
+        Running {
+            child,
+            stderr: BufReader::new(stderr).lines(),
+            seen: Vec::new(),
+        }
     }
 }
 
@@ -107,14 +123,20 @@ impl Running {
             async {
                 let mut text = Vec::new();
                 if let Some(mut stdout) = self.child.stdout.take() {
-                    tokio::io::AsyncReadExt::read_to_end(&mut stdout, &mut text).await.expect("stdout");
+                    tokio::io::AsyncReadExt::read_to_end(&mut stdout, &mut text)
+                        .await
+                        .expect("stdout");
                 }
                 (self.child.wait().await.expect("wait"), text)
             },
             stderr
         );
         let (status, stdout) = output;
-        Ended(Output { status, stdout, stderr: self.seen.join("\n").into_bytes() })
+        Ended(Output {
+            status,
+            stdout,
+            stderr: self.seen.join("\n").into_bytes(),
+        })
     }
 }
 
@@ -144,7 +166,10 @@ impl Ended {
     pub fn assert_refused(&self, code: i32, words: &[&str]) {
         let stderr = self.stderr();
         assert_eq!(self.code(), code, "{stderr}");
-        let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();
+        let lines: Vec<&str> = stderr
+            .lines()
+            .filter(|line| !line.starts_with('{'))
+            .collect();
         assert_eq!(lines.len(), 1, "one clear line: {stderr}");
         for word in words {
             assert!(lines[0].contains(word), "{word:?} is not in: {stderr}");

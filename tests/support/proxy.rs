@@ -44,7 +44,8 @@ impl Proxy {
                 if !*seen.borrow() {
                     continue;
                 }
-                let (upstream, shared, seen) = (upstream.clone(), Arc::clone(&shared), seen.clone());
+                let (upstream, shared, seen) =
+                    (upstream.clone(), Arc::clone(&shared), seen.clone());
                 tokio::spawn(async move { carry(client, &upstream, shared, seen).await });
             }
         });
@@ -96,13 +97,17 @@ async fn carry(
     state: Arc<Mutex<State>>,
     mut up: watch::Receiver<bool>,
 ) {
-    let Ok(server) = TcpStream::connect(upstream).await else { return };
+    let Ok(server) = TcpStream::connect(upstream).await else {
+        return;
+    };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let requests = async {
         let mut buffer = vec![0; 65536];
         loop {
-            let Ok(read @ 1..) = from_client.read(&mut buffer).await else { return None };
+            let Ok(read @ 1..) = from_client.read(&mut buffer).await else {
+                return None;
+            };
             match take_fault(&state, &buffer[..read]) {
                 Some(Fault::CutBefore(_)) => return None,
                 Some(Fault::LoseAnswerOf(_)) => {

@@ -1,0 +1,372 @@
+//! Whose fault is it? A row's own fault costs that row an attempt; the surroundings' costs nobody.
+
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use paste_cleanup::worker::{Worker, summary::StoppedBecause};
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    *,
+};
+
+/// A world whose worker talks to an S3 in a mood.
+async fn world_with(mood: Mood) -> (World, FaultyS3, Arc<Worker>) {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let worker = world
+        .worker_with(|settings| {
+            settings.s3.endpoint = Some(s3.url.clone());
+            settings.s3.deadline = Duration::from_secs(1);
+        })
+        .await;
+    s3.mood(mood);
+    (world, s3, worker)
+}
+
+fn refusing(text: String, code: &'static str) -> Mood {
+    Mood::Refusing { text, code }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    for code in ["a", "held", "c"] {
+        world.put(code, &format!("body of {code}"), Ago(60.0)).await;
+    }
+    let key = world
+        .text(
+            "SELECT s3_key FROM pastes JOIN content USING (content_hash) WHERE short_code = 'held'",
+        )
+        .await;
+    let key = key.expect("key");
+    s3.mood(refusing(key.clone(), "ObjectLocked"));
+    let claim = claim_some(&worker, 10).await;
+    carry_out(&worker, &claim).await;
+    let detached = "SELECT doomed_key FROM pastes WHERE short_code = 'held' AND attempts = 1
+                    AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL
+                    AND claim_id IS NULL AND retry_at > now() - interval '1 minute'
+                    AND last_error = 'S3 ObjectLocked: no'";
+    assert_eq!(world.text(detached).await, Some(key.clone()));
+    assert_eq!(
+        world.count("SELECT count(*) FROM pastes").await,
+        1,
+        "the others are gone"
+    );
+    world.assert_consistent().await;
+    s3.mood(Mood::Fine);
+    world.end_backoff().await;
+    assert_eq!(drain(&worker).await.objects_deleted, 1);
+    assert_eq!(world.object(&key).await, None);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_error() {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let key = world.put("held", "a", Ago(60.0)).await;
+    s3.mood(refusing(key.clone(), "ObjectLocked"));
+    for _ in 0..5 {
+        let claim = claim_some(&worker, 10).await;
+        carry_out(&worker, &claim).await;
+        world.end_backoff().await;
+    }
+    let dead = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity' AND attempts = 5
+                AND last_error = 'S3 ObjectLocked: no' AND doomed_key IS NOT NULL";
+    assert_eq!(world.count(dead).await, 1);
+    let summary = drain(&worker).await;
+    assert_eq!(summary.stopped_because, StoppedBecause::Drained);
+    assert_eq!(
+        summary.left.expect("left").dead_letters,
+        1,
+        "named in the summary"
+    );
+    assert_eq!(
+        world.object(&key).await.as_deref(),
+        Some("a"),
+        "still owed, not forgotten"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_leaves_failed_rows_says_so_and_exits_1() {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let key = world.put("held", "a", Ago(60.0)).await;
+    world.put("fine", "b", Ago(60.0)).await;
+    world
+        .run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'held'")
+        .await;
+    s3.mood(refusing(key, "ObjectLocked"));
+    let ended = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json"])
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .output()
+        .await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    let summary = ended.json();
+    assert_eq!(summary["stopped_because"], "failed");
+    assert_eq!(
+        (&summary["rows_failed"], &summary["rows_deleted"]),
+        (&1.into(), &1.into())
+    );
+    assert!(ended.stderr().contains("1 pastes could not be deleted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_gone_already_is_a_success() {
+    let world = World::new().await;
+    let key = world.put("a", "a", Ago(60.0)).await;
+    world
+        .s3
+        .delete_object()
+        .bucket(&world.bucket)
+        .key(&key)
+        .send()
+        .await
+        .expect("delete");
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_answered_with_no_such_key_is_a_success() {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let key = world.put("a", "a", Ago(60.0)).await;
+    s3.mood(refusing(key, "NoSuchKey"));
+    assert_eq!(drain(&worker).await.rows_deleted, 1);
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
+}
+
+/// While the surroundings fail, claims come back uncounted; once they answer, everything goes.
+async fn costs_no_attempt(mood: Mood) {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    for n in 0..5 {
+        world
+            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
+            .await;
+    }
+    world.put("live", "b1", Never).await;
+    s3.mood(mood);
+    let running = tokio::spawn(async move { drain(&worker).await });
+    world
+        .until(
+            "given back",
+            "SELECT count(*) > 0 FROM deletion_claims WHERE reset_at IS NOT NULL",
+        )
+        .await;
+    assert_eq!(
+        world.count("SELECT sum(attempts) FROM pastes").await,
+        0,
+        "a row paid for it"
+    );
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM pastes WHERE retry_at IS NOT NULL")
+            .await,
+        0
+    );
+    s3.mood(Mood::Fine);
+    let summary = running.await.expect("run");
+    assert_eq!(
+        (summary.stopped_because, summary.rows_failed),
+        (StoppedBecause::Drained, 0)
+    );
+    assert!(summary.claims_given_back > 0);
+    let dead = "SELECT count(*) FROM pastes WHERE attempts > 0";
+    assert_eq!(world.count(dead).await, 0);
+    assert_eq!(world.read("live").await.as_deref(), Some("b1"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_outage_never_costs_a_row_an_attempt() {
+    costs_no_attempt(Mood::Failing {
+        status: 500,
+        code: "InternalError",
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_that_is_throttled_past_the_deadline_never_costs_a_row_an_attempt() {
+    costs_no_attempt(Mood::Failing {
+        status: 503,
+        code: "SlowDown",
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_credentials_never_cost_a_row_an_attempt() {
+    costs_no_attempt(Mood::Failing {
+        status: 403,
+        code: "AccessDenied",
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_denied_key_by_key_never_cost_a_row_an_attempt() {
+    // The empty text is in every key, the probe's too.
+    costs_no_attempt(refusing(String::new(), "AccessDenied")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_200_whose_body_is_an_error_is_the_error_that_it_is() {
+    costs_no_attempt(Mood::ErrorInBody { code: "SlowDown" }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let key = world.put("held", "a", Ago(60.0)).await;
+    world.put("fine", "b", Ago(60.0)).await;
+    s3.mood(refusing(key, "AccessDenied"));
+    let claim = claim_some(&worker, 10).await;
+    carry_out(&worker, &claim).await;
+    let left = "SELECT short_code || attempts FROM pastes";
+    assert_eq!(world.text(left).await.as_deref(), Some("held1"));
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_detached_alone() {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    for n in 0..20 {
+        world
+            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
+            .await;
+    }
+    let key = world.put("culprit", "poison", Ago(60.0)).await;
+    s3.mood(Mood::Choking { text: key });
+    let claim = claim_some(&worker, 100).await;
+    carry_out(&worker, &claim).await;
+    let left = "SELECT string_agg(short_code || attempts, ',') FROM pastes";
+    assert_eq!(world.text(left).await.as_deref(), Some("culprit1"));
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_be_deleted_is_detached_with_nothing_leaked_or_counted_twice() {
+    let world = World::new().await;
+    for n in 0..20 {
+        world
+            .put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0))
+            .await;
+    }
+    world.put("live", "b3", Never).await;
+    // Somebody's comments still point at one of them.
+    world
+        .run_sql(
+            "CREATE TABLE comments (paste text REFERENCES pastes (short_code));
+             INSERT INTO comments VALUES ('p7')",
+        )
+        .await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 100).await;
+    carry_out(&worker, &claim).await;
+    let detached = "SELECT count(*) FROM pastes WHERE short_code = 'p7' AND attempts = 1
+                    AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL
+                    AND doomed_key IS NULL AND last_error LIKE '%23503%'";
+    assert_eq!(world.count(detached).await, 1);
+    assert_eq!(
+        world
+            .count("SELECT count(*) FROM pastes WHERE expires_at < now()")
+            .await,
+        1
+    );
+    world.assert_consistent().await;
+    world.run_sql("DROP TABLE comments").await;
+    world.end_backoff().await;
+    drain(&worker).await;
+    assert_eq!(world.read("live").await.as_deref(), Some("b3"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_cannot_be_removed_keeps_its_rows_and_their_references() {
+    let world = World::new().await;
+    for n in 0..20 {
+        world
+            .put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0))
+            .await;
+    }
+    world
+        .run_sql(
+            "CREATE TABLE previews (body bytea REFERENCES content (content_hash)
+                                    DEFERRABLE INITIALLY DEFERRED);
+             INSERT INTO previews VALUES (sha256('b4'))",
+        )
+        .await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 100).await;
+    carry_out(&worker, &claim).await;
+    let kept = "SELECT string_agg(short_code, ',' ORDER BY short_code) FROM pastes
+                WHERE attempts = 1 AND content_hash = sha256('b4') AND doomed_key IS NULL
+                  AND claim_id IS NULL AND last_error LIKE '%23503%'";
+    assert_eq!(world.text(kept).await.as_deref(), Some("p14,p4"));
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 2);
+    assert_eq!(
+        world.count("SELECT ref_count::bigint FROM content").await,
+        2
+    );
+    world.assert_consistent().await;
+    world.run_sql("DROP TABLE previews").await;
+    world.end_backoff().await;
+    drain(&worker).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_never_costs_a_row_an_attempt() {
+    let world = World::new().await;
+    for n in 0..2 {
+        world
+            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
+            .await;
+        world
+            .put(&format!("live{n}"), &format!("b{n}"), Never)
+            .await;
+    }
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 10).await;
+    let mut other = connect(&world.database_url).await;
+    // Patient, so that it is the worker that Postgres picks.
+    other
+        .batch_execute("SET deadlock_timeout = '60s'")
+        .await
+        .expect("set");
+    let transaction = other.transaction().await.expect("begin");
+    let lock = "SELECT FROM content ORDER BY content_hash";
+    transaction
+        .batch_execute(&format!("{lock} DESC LIMIT 1 FOR UPDATE"))
+        .await
+        .expect("last");
+    let releasing = {
+        let (worker, claim) = (worker.clone(), claim.clone());
+        tokio::spawn(async move { worker.release(&claim).await })
+    };
+    let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()
+                 AND wait_event_type = 'Lock' AND application_name LIKE 'cleanup-worker%'";
+    world.until("the release waits", waits).await;
+    transaction
+        .batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE"))
+        .await
+        .expect("circle");
+    transaction.commit().await.expect("commit");
+    let released = releasing.await.expect("join").expect("released after all");
+    let objects = worker
+        .delete_objects(&claim, &released)
+        .await
+        .expect("delete");
+    worker
+        .finish(&claim, &objects, &Default::default())
+        .await
+        .expect("finish");
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
+    let deadlocks = "SELECT deadlocks > 0 FROM pg_stat_database WHERE datname = current_database()";
+    world.until("Postgres saw a deadlock", deadlocks).await;
+    world.assert_drained().await;
+}

@@ -1,0 +1,125 @@
+//! Stopping and dying: SIGTERM leaves nothing claimed, SIGKILL only what the watchdog resets.
+
+mod support;
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    process::Running,
+    *,
+};
+
+const OPEN: &str =
+    "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
+const CLAIMED: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
+
+/// A worker process that hangs in the middle of its first batches.
+async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
+    for n in 0..20 {
+        world
+            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
+            .await;
+    }
+    world.put("live", "b1", Never).await;
+    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let worker = world
+        .program("cleanup-worker")
+        .args(&[
+            "run",
+            "--format",
+            "json",
+            "--batch-size",
+            "5",
+            "--concurrency",
+            "2",
+        ])
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .env("CLEANUP_WORKER_GRACE_PERIOD", grace)
+        .start();
+    s3.called(2).await;
+    (s3, worker)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_gives_back_what_cannot_be_finished_so_that_nothing_stays_claimed() {
+    let world = World::new().await;
+    let (_s3, worker) = held_worker(&world, "300ms").await;
+    assert_eq!(world.count(CLAIMED).await, 10);
+    worker.signal(Signal::SIGTERM);
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 3, "{}", ended.stderr());
+    let summary = ended.json();
+    assert_eq!(summary["stopped_because"], "signal");
+    assert_eq!(summary["claims_given_back"], 2);
+    assert_eq!(
+        (world.count(OPEN).await, world.count(CLAIMED).await),
+        (0, 0)
+    );
+    assert_eq!(
+        world.count("SELECT sum(attempts) FROM pastes").await,
+        0,
+        "costs no attempt"
+    );
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 20);
+    assert_eq!(world.read("live").await.as_deref(), Some("b1"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_more() {
+    let world = World::new().await;
+    let (s3, mut worker) = held_worker(&world, "60s").await;
+    worker.signal(Signal::SIGTERM);
+    worker.until_it_says("finishing 2 open batches").await;
+    s3.let_go();
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 3, "{}", ended.stderr());
+    assert_eq!(ended.json()["rows_deleted"], 10);
+    assert_eq!(
+        (world.count(OPEN).await, world.count(CLAIMED).await),
+        (0, 0)
+    );
+    assert_eq!(ended.json()["left"]["due"], 10, "the backlog is named");
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_gives_back_at_once() {
+    let world = World::new().await;
+    let (_s3, mut worker) = held_worker(&world, "1h").await;
+    worker.signal(Signal::SIGINT);
+    worker.until_it_says("finishing 2 open batches").await;
+    worker.signal(Signal::SIGINT);
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 3, "{}", ended.stderr());
+    assert_eq!(
+        (world.count(OPEN).await, world.count(CLAIMED).await),
+        (0, 0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigkill_leaves_only_what_the_watchdog_resets() {
+    let world = World::new().await;
+    let (_s3, worker) = held_worker(&world, "60s").await;
+    worker.signal(Signal::SIGKILL);
+    assert_eq!(worker.end().await.code(), -1);
+    assert_eq!(
+        (world.count(OPEN).await, world.count(CLAIMED).await),
+        (2, 10)
+    );
+    assert_eq!(
+        world.sweep().await.reset.claims,
+        0,
+        "silence is what proves it"
+    );
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.claims, 2);
+    assert_eq!(
+        (world.count(OPEN).await, world.count(CLAIMED).await),
+        (0, 0)
+    );
+    world.end_backoff().await;
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 20);
+    assert_eq!(world.read("live").await.as_deref(), Some("b1"));
+    world.assert_drained().await;
+}
