@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// What every write of a batch is fenced on. The id alone tells two claims of one worker apart;
@@ -29,6 +30,9 @@ pub struct Paste {
 pub struct Claim {
     pub fence: Fence,
     pub pastes: Vec<Paste>,
+    /// When the claim was asked for, by this process' clock: its first beat is no older. Taken
+    /// after the wait for the lock, which may be longer than `stuck_after`.
+    pub asked_at: Instant,
     /// The latest due time in the batch: the next low-water mark.
     pub last_due: SystemTime,
 }
@@ -64,4 +68,33 @@ pub enum StepError {
     /// Nobody's row is at fault: outage, denied credentials, deadlock, timeout.
     #[error("{0}")]
     Surroundings(String),
+}
+
+/// The most `attempts` whose batches still have company: a batch is a tenth the size for each
+/// attempt. Rows with more run alone in their process; rows that never failed always have company.
+pub fn attempts_with_company(batch_size: u32) -> i32 {
+    let mut attempts = 0;
+    while batch_size / 10_u32.pow(attempts + 1) >= 2 {
+        attempts += 1;
+    }
+    i32::try_from(attempts).unwrap_or(i32::MAX)
+}
+
+/// A row that came back from silent workers often enough to be claimed by itself.
+pub fn must_run_alone(batch_size: u32, attempts: i16) -> bool {
+    i32::from(attempts) > attempts_with_company(batch_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_shrink_to_one_by_tens() {
+        assert_eq!(attempts_with_company(1000), 2);
+        assert!(!must_run_alone(1000, 2));
+        assert!(must_run_alone(1000, 3));
+        assert!(must_run_alone(5, 1));
+        assert!(!must_run_alone(1, 0));
+    }
 }

@@ -81,9 +81,7 @@ pub fn bytes(number: u64) -> String {
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
     let mut table = Table::new();
-    table
-        .load_style(UTF8_BORDERS_ONLY)
-        .set_header(head.to_vec());
+    table.load_style(UTF8_BORDERS_ONLY).set_header(head.to_vec());
     for row in rows {
         table.add_row(row);
     }

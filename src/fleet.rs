@@ -45,10 +45,7 @@ pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<
             .map_err(|error| anyhow::anyhow!("cannot remember the bucket: {}", describe(&error)))?;
     }
     let known = read(client).await?;
-    let known = (
-        known.bucket.unwrap_or_default(),
-        known.prefix.unwrap_or_default(),
-    );
+    let known = (known.bucket.unwrap_or_default(), known.prefix.unwrap_or_default());
     if known != (bucket.to_string(), prefix.to_string()) {
         bail!(
             "this database belongs to bucket {:?} with prefix {:?}, not to {bucket:?} with prefix \

@@ -25,14 +25,8 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let (alive, ready) = (Arc::clone(&watchdog), watchdog);
     let routes = Router::new()
-        .route(
-            "/healthz",
-            get(move || async move { answer(alive.is_alive(), "wedged") }),
-        )
-        .route(
-            "/readyz",
-            get(move || async move { answer(ready.is_ready(), "no Postgres") }),
-        )
+        .route("/healthz", get(move || async move { answer(alive.is_alive(), "wedged") }))
+        .route("/readyz", get(move || async move { answer(ready.is_ready(), "no Postgres") }))
         .route("/metrics", get(move || async move { metrics.render() }));
     axum::serve(listener, routes)
         .with_graceful_shutdown(async move { shutdown.stop.cancelled().await })

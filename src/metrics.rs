@@ -18,29 +18,16 @@ const LAST_TICK: &str = "cleanup_watchdog_last_tick_timestamp_seconds";
 
 /// Starts collecting; the handle renders `/metrics`.
 pub fn install() -> Result<PrometheusHandle> {
-    let handle = PrometheusBuilder::new()
-        .install_recorder()
-        .context("cannot start the metrics recorder")?;
+    let handle =
+        PrometheusBuilder::new().install_recorder().context("cannot start the metrics recorder")?;
     describe_histogram!(TICK_SECONDS, "How long a tick took.");
-    describe_counter!(
-        CLAIMS_RESET,
-        "Claims reset because their worker was silent."
-    );
+    describe_counter!(CLAIMS_RESET, "Claims reset because their worker was silent.");
     describe_counter!(PASTES_RESET, "Pastes that became due again by a reset.");
     describe_counter!(DEAD_LETTERS, "Pastes dead-lettered by a reset.");
     describe_counter!(CLAIMS_PRUNED, "Ended claims removed from the history.");
-    describe_counter!(
-        TOMBSTONES_PURGED,
-        "Tombstones removed past their retention."
-    );
+    describe_counter!(TOMBSTONES_PURGED, "Tombstones removed past their retention.");
     describe_gauge!(LAST_TICK, "When the last successful tick ended.");
-    for name in [
-        CLAIMS_RESET,
-        PASTES_RESET,
-        DEAD_LETTERS,
-        CLAIMS_PRUNED,
-        TOMBSTONES_PURGED,
-    ] {
+    for name in [CLAIMS_RESET, PASTES_RESET, DEAD_LETTERS, CLAIMS_PRUNED, TOMBSTONES_PURGED] {
         counter!(name).increment(0);
     }
     Ok(handle)

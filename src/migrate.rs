@@ -26,11 +26,7 @@ const SCHEMA_VERSION_QUERY: &str = include_str!("../sql/queries/schema_version.s
 const ROLES: &str = include_str!("../sql/roles.sql");
 
 const MIGRATIONS: &[Migration] = &[
-    Migration {
-        version: 1,
-        name: "tables",
-        sql: include_str!("../sql/migrations/V1__tables.sql"),
-    },
+    Migration { version: 1, name: "tables", sql: include_str!("../sql/migrations/V1__tables.sql") },
     Migration {
         version: 2,
         name: "indexes",
@@ -106,14 +102,10 @@ async fn migrate_locked(
     let mut report = prepare(runner, found, options).await?;
     for migration in MIGRATIONS {
         if found >= Some(migration.version) {
-            report
-                .indexes_rebuilt
-                .extend(runner.rebuild_indexes(migration).await?);
+            report.indexes_rebuilt.extend(runner.rebuild_indexes(migration).await?);
         } else {
             runner.apply(migration).await?;
-            report
-                .applied
-                .push(format!("V{} {}", migration.version, migration.name));
+            report.applied.push(format!("V{} {}", migration.version, migration.name));
         }
     }
     if options.roles {
@@ -130,38 +122,24 @@ async fn prepare(
     found: Option<i32>,
     options: &Options,
 ) -> Result<Report, MigrateError> {
-    let Findings {
-        existing,
-        blockers,
-        warnings,
-    } = preflight::look(runner.client).await?;
+    let Findings { existing, blockers, warnings } = preflight::look(runner.client).await?;
     for warning in &warnings {
         runner.say(&format!("warning: {warning}"));
     }
     let blockers_removed = preflight::clear(runner, blockers, options.remove_blockers).await?;
-    let adopted = if found.is_none() {
-        existing
-    } else {
-        Vec::new()
-    };
+    let adopted = if found.is_none() { existing } else { Vec::new() };
     for table in &adopted {
         runner.say(&format!("adopting the existing table {table}"));
     }
-    Ok(Report {
-        adopted,
-        blockers_removed,
-        warnings,
-        ..Report::default()
-    })
+    Ok(Report { adopted, blockers_removed, warnings, ..Report::default() })
 }
 
 async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
     let failed = MigrateError::while_doing("read the schema version");
     match version(client).await.map_err(failed)? {
-        Some(found) if found > SCHEMA_VERSION => Err(MigrateError::TooNew {
-            found,
-            needed: SCHEMA_VERSION,
-        }),
+        Some(found) if found > SCHEMA_VERSION => {
+            Err(MigrateError::TooNew { found, needed: SCHEMA_VERSION })
+        }
         found => Ok(found),
     }
 }
@@ -170,14 +148,12 @@ async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
 pub async fn check(client: &Client) -> Result<(), SchemaError> {
     match version(client).await? {
         None => Err(SchemaError::NotMigrated),
-        Some(found) if found < SCHEMA_VERSION => Err(SchemaError::TooOld {
-            found,
-            needed: SCHEMA_VERSION,
-        }),
-        Some(found) if found > SCHEMA_VERSION => Err(SchemaError::TooNew {
-            found,
-            needed: SCHEMA_VERSION,
-        }),
+        Some(found) if found < SCHEMA_VERSION => {
+            Err(SchemaError::TooOld { found, needed: SCHEMA_VERSION })
+        }
+        Some(found) if found > SCHEMA_VERSION => {
+            Err(SchemaError::TooNew { found, needed: SCHEMA_VERSION })
+        }
         Some(_) => Ok(()),
     }
 }
@@ -198,18 +174,12 @@ mod tests {
     #[test]
     fn every_migration_file_is_embedded_under_its_own_version_and_name() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/migrations");
-        let files = std::fs::read_dir(folder)
-            .map(Iterator::count)
-            .unwrap_or_default();
+        let files = std::fs::read_dir(folder).map(Iterator::count).unwrap_or_default();
         assert_eq!(files, MIGRATIONS.len());
         for (position, Migration { version, name, sql }) in MIGRATIONS.iter().enumerate() {
             assert_eq!(*version as usize, position + 1);
             let file = format!("{folder}/V{version}__{name}.sql");
-            assert_eq!(
-                std::fs::read_to_string(&file).ok().as_deref(),
-                Some(*sql),
-                "{file}"
-            );
+            assert_eq!(std::fs::read_to_string(&file).ok().as_deref(), Some(*sql), "{file}");
         }
     }
 }

@@ -74,12 +74,7 @@ impl Objects {
                     .operation_timeout(settings.s3.deadline.min(Duration::from_secs(30)))
                     .build(),
             )
-            .force_path_style(
-                settings
-                    .s3
-                    .path_style
-                    .unwrap_or(settings.s3.endpoint.is_some()),
-            );
+            .force_path_style(settings.s3.path_style.unwrap_or(settings.s3.endpoint.is_some()));
         if let Some(endpoint) = &settings.s3.endpoint {
             config = config.endpoint_url(endpoint);
         }
@@ -120,26 +115,30 @@ impl Objects {
         match answer.verdicts.into_iter().next() {
             Some((_, Verdict::Gone)) => Ok(()),
             Some((_, Verdict::Denied(reason) | Verdict::Refused(reason))) => {
-                Err(ObjectsError::Denied {
-                    bucket: self.bucket.clone(),
-                    reason,
-                })
+                Err(ObjectsError::Denied { bucket: self.bucket.clone(), reason })
             }
             Some((_, Verdict::Again(reason))) => Err(self.unavailable(reason)),
             None => Err(self.unavailable("it did not acknowledge a deletion".into())),
         }
     }
 
-    /// Deletes all keys, retrying within the deadline what the store has no time for.
-    pub async fn delete(&self, keys: &[String]) -> Result<Deleted, ObjectsError> {
-        let give_up = Instant::now() + self.deadline;
+    /// Deletes all keys, retrying within the deadline what the store has no time for. Says before
+    /// each call that it makes progress.
+    pub async fn delete(
+        &self,
+        keys: &[String],
+        progress: impl Fn(),
+    ) -> Result<Deleted, ObjectsError> {
+        let mut give_up = Instant::now() + self.deadline;
         let mut deleted = Deleted::default();
         let mut calls: Vec<Vec<String>> =
             keys.chunks(KEYS_PER_CALL).map(<[String]>::to_vec).collect();
         let mut tries = 0;
         let mut silences = 0;
         while let Some(call) = calls.pop() {
-            self.pace.take(call.len()).await;
+            // Waiting for one's turn is not the store's fault.
+            give_up += self.pace.take(call.len()).await;
+            progress();
             let reason = match self.call(&call).await {
                 Ok(answer) => {
                     if answer.slow_down {
@@ -164,6 +163,9 @@ impl Objects {
                 }
                 Err(CallError::Rejected(reason)) => {
                     self.probe().await?;
+                    if Instant::now() >= give_up {
+                        return Err(self.unavailable(reason));
+                    }
                     // The store works, so it is one of these keys: find it.
                     match call.len() {
                         1 => deleted
@@ -226,31 +228,15 @@ impl Objects {
 
     async fn call(&self, keys: &[String]) -> Result<Answer, CallError> {
         let invalid = |error: aws_sdk_s3::error::BuildError| CallError::Rejected(error.to_string());
-        let objects = keys
-            .iter()
-            .map(|key| ObjectIdentifier::builder().key(key).build());
+        let objects = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build());
         let objects = objects.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
-        let delete = Delete::builder()
-            .set_objects(Some(objects))
-            .build()
-            .map_err(invalid)?;
-        let request = self
-            .client
-            .delete_objects()
-            .bucket(&self.bucket)
-            .delete(delete);
+        let delete = Delete::builder().set_objects(Some(objects)).build().map_err(invalid)?;
+        let request = self.client.delete_objects().bucket(&self.bucket).delete(delete);
         let sent = match self.md5 {
-            true => {
-                request
-                    .customize()
-                    .interceptor(md5::ContentMd5)
-                    .send()
-                    .await
-            }
+            true => request.customize().interceptor(md5::ContentMd5).send().await,
             false => request.send().await,
         };
-        sent.map(|output| Answer::new(keys, output))
-            .map_err(CallError::from)
+        sent.map(|output| Answer::new(keys, output)).map_err(CallError::from)
     }
 
     fn blame(&self, error: CallError) -> ObjectsError {
@@ -265,9 +251,6 @@ impl Objects {
     }
 
     fn unavailable(&self, reason: String) -> ObjectsError {
-        ObjectsError::Unavailable {
-            bucket: self.bucket.clone(),
-            reason,
-        }
+        ObjectsError::Unavailable { bucket: self.bucket.clone(), reason }
     }
 }

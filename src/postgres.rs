@@ -3,7 +3,9 @@
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Result, anyhow};
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+};
 use secrecy::ExposeSecret;
 use tokio_postgres::{Client, Config, NoTls, config::SslMode, error::SqlState};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -18,6 +20,10 @@ use crate::{
 /// locks, and writers and watchdog go on.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// A server that neither answers nor closes must not hang a worker for good. Longer than the
+/// server's own timeout: nothing that is still going on is given up. The connection is tested
+/// before it is used again.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(75);
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -34,13 +40,9 @@ impl Target {
         let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret())?;
         let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
         let name = worker.map_or(program.to_string(), |id| format!("{program} {id}"));
-        config
-            .application_name(name)
-            .connect_timeout(CONNECT_TIMEOUT);
+        config.application_name(name).connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(Duration::from_secs(10));
-        config
-            .keepalives_interval(Duration::from_secs(5))
-            .keepalives_retries(3);
+        config.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(20));
         let options = session_options(config.get_options());
         config.options(options);
@@ -54,22 +56,14 @@ impl Target {
         };
         let tls = match config.get_ssl_mode() {
             SslMode::Disable => None,
-            _ => Some(tls::client_config(
-                verify,
-                settings.postgres.ca_file.as_deref(),
-            )?),
+            _ => Some(tls::client_config(verify, settings.postgres.ca_file.as_deref())?),
         };
-        Ok(Self {
-            config,
-            tls: tls.map(MakeRustlsConnect::new),
-        })
+        Ok(Self { config, tls: tls.map(MakeRustlsConnect::new) })
     }
 
     /// A pool of up to `size` connections.
     pub fn pool(&self, size: usize) -> Result<Pool> {
-        let how = ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        };
+        let how = ManagerConfig { recycling_method: RecyclingMethod::Verified };
         let manager = match &self.tls {
             Some(tls) => Manager::from_config(self.config.clone(), tls.clone(), how),
             None => Manager::from_config(self.config.clone(), NoTls, how),
@@ -81,6 +75,18 @@ impl Target {
             .create_timeout(Some(CONNECT_TIMEOUT * 2))
             .recycle_timeout(Some(CONNECT_TIMEOUT))
             .build()?)
+    }
+
+    /// A connection within seconds, or one line that says why not.
+    pub async fn open(&self) -> Result<Client> {
+        match tokio::time::timeout(CONNECT_TIMEOUT * 2, self.connect()).await {
+            Ok(connected) => connected.map_err(|error| self.explain(&error)),
+            Err(_) => Err(anyhow!(
+                "{}: no answer within {:?}; check that it is Postgres, and not frozen",
+                self.describe(),
+                CONNECT_TIMEOUT * 2
+            )),
+        }
     }
 
     /// One connection of its own.
@@ -113,11 +119,7 @@ impl Target {
                 }
             };
         }
-        let database = self
-            .config
-            .get_dbname()
-            .or(self.config.get_user())
-            .unwrap_or("postgres");
+        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or("postgres");
         format!("Postgres at {text}, database {database:?}")
     }
 
@@ -149,11 +151,20 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
+/// Waits for an attempt, but not for ever. Nothing is cancelled on the server: when the time is up,
+/// the answer counts as lost.
+pub async fn answered<T, E: From<PoolError>>(
+    attempt: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    match tokio::time::timeout(ANSWER_WITHIN, attempt).await {
+        Ok(answer) => answer,
+        Err(_) => Err(E::from(PoolError::Timeout(TimeoutType::Recycle))),
+    }
+}
+
 /// Only SQLSTATE classes 22 and 23 are a row's own fault; everything else is the surroundings'.
 pub fn is_row_fault(error: &tokio_postgres::Error) -> bool {
-    error
-        .code()
-        .is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
+    error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
 }
 
 /// What every session of the fleet is started with, after the user's own options.
@@ -162,6 +173,7 @@ fn session_options(own: Option<&str>) -> String {
     let _ = write!(
         options,
         "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} \
+         -c default_transaction_isolation=read\\ committed \
          -c synchronous_commit=on -c plan_cache_mode=force_custom_plan -c TimeZone=UTC",
         STATEMENT_TIMEOUT.as_millis(),
         LOCK_TIMEOUT.as_millis(),
@@ -185,13 +197,8 @@ fn split_sslmode(url: &str) -> Result<(String, Option<Verify>)> {
 fn bad_url(error: &tokio_postgres::Error) -> anyhow::Error {
     use std::error::Error as _;
     let reason = error.source().map(ToString::to_string).unwrap_or_default();
-    let named =
-        reason.starts_with("invalid value for option") || reason.starts_with("unknown option");
-    let reason = if named {
-        format!(": {reason}")
-    } else {
-        String::new()
-    };
+    let known = reason.starts_with("invalid value for option");
+    let reason = if known { format!(": {reason}") } else { String::new() };
     anyhow::Error::new(crate::config::ConfigError::Invalid(format!(
         "postgres.url (DATABASE_URL or CLEANUP_POSTGRES_URL) is not a valid Postgres URL{reason}; \
          write postgres://user:password@host:5432/database"

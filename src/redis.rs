@@ -21,13 +21,7 @@ pub fn pool(settings: &Settings) -> Result<Pool> {
         Some(path) => {
             let ca = std::fs::read(path)
                 .with_context(|| format!("cannot read redis.ca_file {}", path.display()))?;
-            Client::build_with_tls(
-                url,
-                TlsCertificates {
-                    client_tls: None,
-                    root_cert: Some(ca),
-                },
-            )
+            Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(ca) })
         }
     }
     .map_err(|_| {

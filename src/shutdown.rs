@@ -17,10 +17,8 @@ impl Shutdown {
     /// Listens for SIGTERM and SIGINT for the rest of the process.
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::default();
-        let (mut term, mut int) = (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        );
+        let (mut term, mut int) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let asked = shutdown.clone();
         tokio::spawn(async move {
             loop {

@@ -20,15 +20,10 @@ pub fn start(log: &Log) {
         LogFormat::Json => false,
         LogFormat::Auto => stderr().is_terminal(),
     };
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| AroundBar);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| AroundBar);
     // A second start (as in tests) is not an error.
     let _ = if text {
-        lines
-            .with_ansi(stderr().is_terminal())
-            .with_target(false)
-            .try_init()
+        lines.with_ansi(stderr().is_terminal()).with_target(false).try_init()
     } else {
         lines.json().flatten_event(true).try_init()
     };

@@ -35,19 +35,14 @@ pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientCon
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder();
     if verify == Verify::Full {
-        return Ok(builder
-            .with_root_certificates(roots(ca_file)?)
-            .with_no_client_auth());
+        return Ok(builder.with_root_certificates(roots(ca_file)?).with_no_client_auth());
     }
     let chain = match verify {
         Verify::Chain => Some(WebPkiServerVerifier::builder(Arc::new(roots(ca_file)?)).build()?),
         _ => None,
     };
     let verifier = Arc::new(WithoutHostName { chain, provider });
-    Ok(builder
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth())
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore> {
@@ -61,9 +56,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore> {
         .with_context(|| format!("cannot read the CA file {shown}"))?;
     for certificate in certificates {
         let certificate = certificate.with_context(|| format!("the CA file {shown} is not PEM"))?;
-        store
-            .add(certificate)
-            .with_context(|| format!("the CA file {shown} has a bad entry"))?;
+        store.add(certificate).with_context(|| format!("the CA file {shown} has a bad entry"))?;
     }
     if store.is_empty() {
         bail!("the CA file {shown} has no certificate");
@@ -125,8 +118,6 @@ impl ServerCertVerifier for WithoutHostName {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

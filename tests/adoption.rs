@@ -32,36 +32,15 @@ const LEAST_TABLES: &str = "
 async fn world_with(tables: &str) -> World {
     let (database_url, db) = empty_database().await;
     db.batch_execute(tables).await.expect("tables");
-    let name = database_url
-        .rsplit('/')
-        .next()
-        .expect("a database")
-        .to_string();
+    let name = database_url.rsplit('/').next().expect("a database").to_string();
     let mut settings = defaults();
     settings.postgres.url = Some(database_url.clone().into());
-    settings.redis.url = std::env::var("PASTE_CLEANUP_TEST_REDIS_URL")
-        .ok()
-        .map(Into::into);
+    settings.redis.url = std::env::var("PASTE_CLEANUP_TEST_REDIS_URL").ok().map(Into::into);
     settings.s3.endpoint = std::env::var("PASTE_CLEANUP_TEST_S3_ENDPOINT").ok();
     settings.s3.bucket = Some(name.clone());
-    let s3 = Objects::new(&settings)
-        .await
-        .expect("S3 client")
-        .client()
-        .clone();
-    s3.create_bucket()
-        .bucket(&name)
-        .send()
-        .await
-        .expect("create bucket");
-    World {
-        bucket: name.clone(),
-        name,
-        database_url,
-        db,
-        s3,
-        settings,
-    }
+    let s3 = Objects::new(&settings).await.expect("S3 client").client().clone();
+    s3.create_bucket().bucket(&name).send().await.expect("create bucket");
+    World { bucket: name.clone(), name, database_url, db, s3, settings }
 }
 
 async fn migrate(world: &World, flags: &[&str]) -> Ended {
@@ -90,11 +69,7 @@ async fn plain_put(world: &World, code: &str, expires_at: &str) {
 
 /// A real worker process drains it.
 async fn run_worker(world: &World) -> serde_json::Value {
-    let ended = world
-        .program("cleanup-worker")
-        .args(&["run", "--format", "json"])
-        .output()
-        .await;
+    let ended = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     ended.json()
 }
@@ -118,9 +93,7 @@ async fn schema(world: &World) -> Option<String> {
 /// A paste service that inserts, counts and extends until it is told to stop. Returns its puts.
 async fn write_until(stop: Arc<AtomicBool>, url: String, writer: usize) -> usize {
     let db = connect(&url).await;
-    db.batch_execute("SET statement_timeout = '10s'")
-        .await
-        .expect("patience");
+    db.batch_execute("SET statement_timeout = '10s'").await.expect("patience");
     let mut puts = 0;
     while !stop.load(Ordering::Relaxed) {
         let put = format!(
@@ -135,9 +108,7 @@ async fn write_until(stop: Arc<AtomicBool>, url: String, writer: usize) -> usize
              WHERE short_code IN ('live', 'bulk-{puts}')",
             body = puts % 50,
         );
-        db.batch_execute(&put)
-            .await
-            .unwrap_or_else(|error| panic!("writer failed: {error:?}"));
+        db.batch_execute(&put).await.unwrap_or_else(|error| panic!("writer failed: {error:?}"));
         puts += 1;
     }
     puts
@@ -172,11 +143,7 @@ async fn a_filled_table_is_adopted_while_it_is_written_and_then_drained() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..4 {
-        writers.spawn(write_until(
-            Arc::clone(&stop),
-            world.database_url.clone(),
-            writer,
-        ));
+        writers.spawn(write_until(Arc::clone(&stop), world.database_url.clone(), writer));
     }
     // A backup reads the table: the migration must wait for it without holding up the writers.
     let backup = connect(&world.database_url).await;
@@ -191,11 +158,7 @@ async fn a_filled_table_is_adopted_while_it_is_written_and_then_drained() {
     let puts: usize = writers.join_all().await.iter().sum();
 
     let adopted = "SELECT count(*) FROM pastes WHERE deletion_status IS NOT NULL AND attempts = 0";
-    assert_eq!(
-        world.count(adopted).await,
-        20_004 + puts as i64,
-        "every row is adopted"
-    );
+    assert_eq!(world.count(adopted).await, 20_004 + puts as i64, "every row is adopted");
     let unproven = "SELECT count(*) FROM pg_constraint WHERE NOT convalidated";
     assert_eq!(world.count(unproven).await, 0);
     let ran = run_worker(&world).await;
@@ -212,11 +175,7 @@ async fn a_table_with_only_the_essential_columns_is_adopted_and_drained() {
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
     plain_put(&world, "live", "now() + interval '1 hour'").await;
     let migrated = migrate_well(&world, &[]).await;
-    assert!(
-        migrated
-            .stderr()
-            .contains("adopting the existing table pastes")
-    );
+    assert!(migrated.stderr().contains("adopting the existing table pastes"));
     assert_eq!(run_worker(&world).await["rows_deleted"], 1);
     world.assert_drained().await;
     assert_eq!(world.read("live").await.as_deref(), Some("live"));
@@ -226,9 +185,7 @@ async fn a_table_with_only_the_essential_columns_is_adopted_and_drained() {
 async fn rows_that_another_system_left_in_progress_get_an_age() {
     let world = world_with(SEEDS_TABLES).await;
     plain_put(&world, "ageless", "now() - interval '1 hour'").await;
-    world
-        .run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'")
-        .await;
+    world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
     migrate_well(&world, &[]).await;
     let aged = "SELECT count(*) FROM pastes WHERE deletion_initiated_at IS NOT NULL";
     assert_eq!(world.count(aged).await, 1);
@@ -247,16 +204,8 @@ async fn blockers_are_named_and_stay_until_told_to_be_removed() {
     let before = schema(&world).await;
     let refused = migrate(&world, &[]).await;
     assert_eq!(refused.code(), 1);
-    for words in [
-        "body_of_paste",
-        "NOT NULL on pastes.content_hash",
-        "--remove-blockers",
-    ] {
-        assert!(
-            refused.stderr().contains(words),
-            "{words} is not in: {}",
-            refused.stderr()
-        );
+    for words in ["body_of_paste", "NOT NULL on pastes.content_hash", "--remove-blockers"] {
+        assert!(refused.stderr().contains(words), "{words} is not in: {}", refused.stderr());
     }
     assert_eq!(schema(&world).await, before, "nothing was changed");
 
@@ -274,11 +223,7 @@ async fn assert_refused(change: &str, words: &[&str]) {
         let refused = migrate(&world, flags).await;
         assert_eq!(refused.code(), 1, "{}", refused.stderr());
         for word in words {
-            assert!(
-                refused.stderr().contains(word),
-                "{word} is not in: {}",
-                refused.stderr()
-            );
+            assert!(refused.stderr().contains(word), "{word} is not in: {}", refused.stderr());
         }
         assert_eq!(schema(&world).await, before, "nothing was changed");
     }
@@ -289,11 +234,7 @@ async fn a_column_of_the_wrong_type_is_refused_by_name() {
     let to_text = "ALTER TABLE pastes ALTER content_hash TYPE text";
     assert_refused(to_text, &["pastes.content_hash is text", "bytea is needed"]).await;
     let to_local = "ALTER TABLE pastes ALTER expires_at TYPE timestamp";
-    assert_refused(
-        to_local,
-        &["pastes.expires_at is timestamp without time zone"],
-    )
-    .await;
+    assert_refused(to_local, &["pastes.expires_at is timestamp without time zone"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -305,11 +246,7 @@ async fn a_missing_essential_column_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_cannot_be_are_named() {
     let negative = "INSERT INTO content VALUES ('a', 'a', 1, -1), ('b', 'b', 1, -2)";
-    assert_refused(
-        negative,
-        &["content.ref_count: 2 rows are NULL or negative"],
-    )
-    .await;
+    assert_refused(negative, &["content.ref_count: 2 rows are NULL or negative"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,22 +259,14 @@ async fn bodies_that_share_one_object_are_named() {
 async fn a_status_that_the_fleet_does_not_know_is_named() {
     let unknown = "ALTER TABLE pastes DROP CONSTRAINT pastes_deletion_status_check;
                    INSERT INTO pastes VALUES ('p', 'a', now(), now(), 'ARCHIVED')";
-    assert_refused(
-        unknown,
-        &["pastes.deletion_status: 1 rows have an unknown status"],
-    )
-    .await;
+    assert_refused(unknown, &["pastes.deletion_status: 1 rows have an unknown status"]).await;
 }
 
 /// Leaves an invalid index of this name behind, as a failed concurrent build does.
 async fn leave_invalid(db: &Client, index: &str) {
-    let _ = db
-        .batch_execute(&format!("DROP INDEX IF EXISTS {index}"))
-        .await;
+    let _ = db.batch_execute(&format!("DROP INDEX IF EXISTS {index}")).await;
     let fails = format!("CREATE UNIQUE INDEX CONCURRENTLY {index} ON pastes ((1))");
-    db.batch_execute(&fails)
-        .await
-        .expect_err("a build that fails");
+    db.batch_execute(&fails).await.expect_err("a build that fails");
 }
 
 const VALID_DUE_INDEX: &str = "
@@ -353,11 +282,7 @@ async fn an_invalid_index_is_built_again_by_the_first_migration_and_by_later_one
     assert_eq!(world.count(VALID_DUE_INDEX).await, 1);
     leave_invalid(&world.db, "pastes_due_idx").await;
     let again = migrate_well(&world, &[]).await;
-    assert!(
-        again.stderr().contains("building index pastes_due_idx"),
-        "{}",
-        again.stderr()
-    );
+    assert!(again.stderr().contains("building index pastes_due_idx"), "{}", again.stderr());
     assert_eq!(world.count(VALID_DUE_INDEX).await, 1);
 }
 
@@ -376,11 +301,7 @@ async fn two_migrations_at_once_both_succeed_and_only_one_does_the_work() {
 async fn a_second_migration_finds_nothing_to_do() {
     let world = world_with("").await;
     let first = migrate_well(&world, &[]).await;
-    assert!(
-        first.stdout().starts_with("migrated: V1 tables, "),
-        "{}",
-        first.stdout()
-    );
+    assert!(first.stdout().starts_with("migrated: V1 tables, "), "{}", first.stdout());
     let before = schema(&world).await;
     let second = migrate_well(&world, &[]).await;
     assert_eq!(
@@ -399,7 +320,7 @@ async fn kill_a_migration(world: &World, holding: &str, held_up: &str) {
     holder.batch_execute(&format!("BEGIN; {holding}")).await.expect("hold");
     let migrating = world.program("cleanupctl").args(&["migrate"]).start();
     world.until("the migration is held up", held_up).await;
-    migrating.signal("KILL").await;
+    migrating.signal(Signal::SIGKILL);
     assert_eq!(migrating.end().await.code(), -1, "killed");
     // Keepalives would tell the server that its client is gone; here is no time to wait for them.
     let session = "FROM pg_stat_activity WHERE datname = current_database()
@@ -446,43 +367,16 @@ async fn another_bucket_is_refused_until_the_database_is_bound_to_it() {
     world.put("first", "a", Ago(60.0)).await;
     run_worker(&world).await;
     let moved = format!("{}-moved", world.bucket);
-    world
-        .s3
-        .create_bucket()
-        .bucket(&moved)
-        .send()
-        .await
-        .expect("create bucket");
+    world.s3.create_bucket().bucket(&moved).send().await.expect("create bucket");
     world.put("second", "b", Ago(60.0)).await;
-    let run = || {
-        world
-            .program("cleanup-worker")
-            .args(&["run"])
-            .env("S3_BUCKET", &moved)
-    };
-    run()
-        .output()
-        .await
-        .assert_refused(1, &[&world.bucket, &moved, "migrate --rebind-bucket"]);
-    assert_eq!(
-        world.count("SELECT count(*) FROM deletion_claims").await,
-        1,
-        "nothing claimed"
-    );
+    let run = || world.program("cleanup-worker").args(&["run"]).env("S3_BUCKET", &moved);
+    run().output().await.assert_refused(1, &[&world.bucket, &moved, "migrate --rebind-bucket"]);
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 1, "nothing claimed");
 
     let rebind = ["migrate", "--rebind-bucket"];
-    let rebound = world
-        .program("cleanupctl")
-        .args(&rebind)
-        .env("S3_BUCKET", &moved)
-        .output()
-        .await;
+    let rebound = world.program("cleanupctl").args(&rebind).env("S3_BUCKET", &moved).output().await;
     assert_eq!(rebound.code(), 0, "{}", rebound.stderr());
     assert_eq!(run().output().await.code(), 0);
-    let old = world
-        .program("cleanup-worker")
-        .args(&["run"])
-        .output()
-        .await;
+    let old = world.program("cleanup-worker").args(&["run"]).output().await;
     old.assert_refused(1, &[&world.bucket, &moved]);
 }

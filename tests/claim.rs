@@ -35,12 +35,7 @@ async fn a_claim_takes_only_due_pastes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_takes_the_longest_overdue_first_and_at_most_the_batch_size() {
     let world = World::new().await;
-    for (code, ago) in [
-        ("third", 10.0),
-        ("first", 1000.0),
-        ("fourth", 1.0),
-        ("second", 100.0),
-    ] {
+    for (code, ago) in [("third", 10.0), ("first", 1000.0), ("fourth", 1.0), ("second", 100.0)] {
         world.put(code, code, Ago(ago)).await;
     }
     let worker = world.worker().await;
@@ -152,29 +147,15 @@ async fn a_paste_that_was_extended_while_backing_off_is_not_claimed() {
 async fn rows_that_came_back_are_claimed_in_batches_a_tenth_the_size_for_each_attempt() {
     let world = World::new().await;
     world.put_many(300, 300).await;
-    world
-        .run_sql("UPDATE pastes SET attempts = 1 WHERE short_code <= 'p00000200'")
-        .await;
-    world
-        .run_sql("UPDATE pastes SET attempts = 2 WHERE short_code <= 'p00000100'")
-        .await;
+    world.run_sql("UPDATE pastes SET attempts = 1 WHERE short_code <= 'p00000200'").await;
+    world.run_sql("UPDATE pastes SET attempts = 2 WHERE short_code <= 'p00000100'").await;
     let worker = world.worker().await;
-    let sizes = [
-        claim_some(&worker, 100).await,
-        claim_some(&worker, 100).await,
-    ];
-    assert_eq!(
-        sizes.map(|claim| claim.pastes.len()),
-        [1, 1],
-        "attempts 2: a hundredth"
-    );
+    let sizes = [claim_some(&worker, 100).await, claim_some(&worker, 100).await];
+    assert_eq!(sizes.map(|claim| claim.pastes.len()), [1, 1], "attempts 2: a hundredth");
     world.run_sql("DELETE FROM pastes WHERE attempts = 2").await;
     let claim = claim_some(&worker, 100).await;
     assert_eq!(claim.pastes.len(), 10, "attempts 1: a tenth");
-    assert!(
-        claim.pastes.iter().all(|paste| paste.attempts == 1),
-        "one class per batch"
-    );
+    assert!(claim.pastes.iter().all(|paste| paste.attempts == 1), "one class per batch");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,16 +163,10 @@ async fn a_busy_worker_leaves_rows_alone_that_must_run_alone() {
     let world = World::new().await;
     world.put("culprit", "a", Ago(100.0)).await;
     world.put("innocent", "b", Ago(50.0)).await;
-    world
-        .run_sql("UPDATE pastes SET attempts = 3 WHERE short_code = 'culprit'")
-        .await;
+    world.run_sql("UPDATE pastes SET attempts = 3 WHERE short_code = 'culprit'").await;
     let worker = world.worker().await;
     let busy = worker
-        .claim(Wanted {
-            size: 100,
-            mark: None,
-            busy: true,
-        })
+        .claim(Wanted { size: 100, mark: None, busy: true, until: None })
         .await
         .expect("claim");
     assert!(busy.is_none(), "the first due row must run alone");
@@ -206,19 +181,18 @@ async fn the_low_water_mark_skips_what_lies_before_it_and_a_plain_look_finds_it(
     let mark = claim_some(&worker, 10).await.last_due;
     world.put("older", "b", Ago(2000.0)).await;
     world.put("newer", "c", Ago(10.0)).await;
-    let marked = Wanted {
-        size: 10,
-        mark: Some(mark),
-        busy: false,
-    };
-    assert_eq!(
-        codes(&worker.claim(marked).await.expect("claim").expect("newer")),
-        ["newer"]
-    );
+    let marked = Wanted { size: 10, mark: Some(mark), busy: false, until: None };
+    assert_eq!(codes(&worker.claim(marked).await.expect("claim").expect("newer")), ["newer"]);
     assert!(worker.claim(marked).await.expect("claim").is_none());
-    let summary = drain(&worker).await;
-    assert_eq!(
-        summary.rows_deleted, 1,
-        "the run's plain look found the older one"
-    );
+    let summary = drain(&world.worker().await).await;
+    assert_eq!(summary.rows_deleted, 1, "the run's plain look found the older one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_expired_at_minus_infinity_is_claimed_like_any_other() {
+    let world = World::new().await;
+    world.put("ancient", "a", Ago(60.0)).await;
+    world.run_sql("UPDATE pastes SET expires_at = '-infinity'").await;
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
+    world.assert_drained().await;
 }

@@ -48,11 +48,7 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
                     AND claim_id IS NULL AND retry_at > now() - interval '1 minute'
                     AND last_error = 'S3 ObjectLocked: no'";
     assert_eq!(world.text(detached).await, Some(key.clone()));
-    assert_eq!(
-        world.count("SELECT count(*) FROM pastes").await,
-        1,
-        "the others are gone"
-    );
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1, "the others are gone");
     world.assert_consistent().await;
     s3.mood(Mood::Fine);
     world.end_backoff().await;
@@ -76,16 +72,8 @@ async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_erro
     assert_eq!(world.count(dead).await, 1);
     let summary = drain(&worker).await;
     assert_eq!(summary.stopped_because, StoppedBecause::Drained);
-    assert_eq!(
-        summary.left.expect("left").dead_letters,
-        1,
-        "named in the summary"
-    );
-    assert_eq!(
-        world.object(&key).await.as_deref(),
-        Some("a"),
-        "still owed, not forgotten"
-    );
+    assert_eq!(summary.left.expect("left").dead_letters, 1, "named in the summary");
+    assert_eq!(world.object(&key).await.as_deref(), Some("a"), "still owed, not forgotten");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,9 +82,7 @@ async fn a_run_that_leaves_failed_rows_says_so_and_exits_1() {
     let s3 = FaultyS3::start(&world, Mood::Fine).await;
     let key = world.put("held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
-    world
-        .run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'held'")
-        .await;
+    world.run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'held'").await;
     s3.mood(refusing(key, "ObjectLocked"));
     let ended = world
         .program("cleanup-worker")
@@ -107,10 +93,7 @@ async fn a_run_that_leaves_failed_rows_says_so_and_exits_1() {
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     let summary = ended.json();
     assert_eq!(summary["stopped_because"], "failed");
-    assert_eq!(
-        (&summary["rows_failed"], &summary["rows_deleted"]),
-        (&1.into(), &1.into())
-    );
+    assert_eq!((&summary["rows_failed"], &summary["rows_deleted"]), (&1.into(), &1.into()));
     assert!(ended.stderr().contains("1 pastes could not be deleted"));
 }
 
@@ -118,14 +101,7 @@ async fn a_run_that_leaves_failed_rows_says_so_and_exits_1() {
 async fn an_object_that_is_gone_already_is_a_success() {
     let world = World::new().await;
     let key = world.put("a", "a", Ago(60.0)).await;
-    world
-        .s3
-        .delete_object()
-        .bucket(&world.bucket)
-        .key(&key)
-        .send()
-        .await
-        .expect("delete");
+    world.s3.delete_object().bucket(&world.bucket).key(&key).send().await.expect("delete");
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
     world.assert_drained().await;
 }
@@ -143,36 +119,19 @@ async fn a_key_answered_with_no_such_key_is_a_success() {
 async fn costs_no_attempt(mood: Mood) {
     let (world, s3, worker) = world_with(Mood::Fine).await;
     for n in 0..5 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     world.put("live", "b1", Never).await;
     s3.mood(mood);
     let running = tokio::spawn(async move { drain(&worker).await });
     world
-        .until(
-            "given back",
-            "SELECT count(*) > 0 FROM deletion_claims WHERE reset_at IS NOT NULL",
-        )
+        .until("given back", "SELECT count(*) > 0 FROM deletion_claims WHERE reset_at IS NOT NULL")
         .await;
-    assert_eq!(
-        world.count("SELECT sum(attempts) FROM pastes").await,
-        0,
-        "a row paid for it"
-    );
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM pastes WHERE retry_at IS NOT NULL")
-            .await,
-        0
-    );
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0, "a row paid for it");
+    assert_eq!(world.count("SELECT count(*) FROM pastes WHERE retry_at IS NOT NULL").await, 0);
     s3.mood(Mood::Fine);
     let summary = running.await.expect("run");
-    assert_eq!(
-        (summary.stopped_because, summary.rows_failed),
-        (StoppedBecause::Drained, 0)
-    );
+    assert_eq!((summary.stopped_because, summary.rows_failed), (StoppedBecause::Drained, 0));
     assert!(summary.claims_given_back > 0);
     let dead = "SELECT count(*) FROM pastes WHERE attempts > 0";
     assert_eq!(world.count(dead).await, 0);
@@ -182,29 +141,17 @@ async fn costs_no_attempt(mood: Mood) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_outage_never_costs_a_row_an_attempt() {
-    costs_no_attempt(Mood::Failing {
-        status: 500,
-        code: "InternalError",
-    })
-    .await;
+    costs_no_attempt(Mood::Failing { status: 500, code: "InternalError" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_that_is_throttled_past_the_deadline_never_costs_a_row_an_attempt() {
-    costs_no_attempt(Mood::Failing {
-        status: 503,
-        code: "SlowDown",
-    })
-    .await;
+    costs_no_attempt(Mood::Failing { status: 503, code: "SlowDown" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_credentials_never_cost_a_row_an_attempt() {
-    costs_no_attempt(Mood::Failing {
-        status: 403,
-        code: "AccessDenied",
-    })
-    .await;
+    costs_no_attempt(Mood::Failing { status: 403, code: "AccessDenied" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,9 +182,7 @@ async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
 async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_detached_alone() {
     let (world, s3, worker) = world_with(Mood::Fine).await;
     for n in 0..20 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let key = world.put("culprit", "poison", Ago(60.0)).await;
     s3.mood(Mood::Choking { text: key });
@@ -252,9 +197,7 @@ async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_detached_alone()
 async fn a_row_that_cannot_be_deleted_is_detached_with_nothing_leaked_or_counted_twice() {
     let world = World::new().await;
     for n in 0..20 {
-        world
-            .put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0)).await;
     }
     world.put("live", "b3", Never).await;
     // Somebody's comments still point at one of them.
@@ -271,12 +214,7 @@ async fn a_row_that_cannot_be_deleted_is_detached_with_nothing_leaked_or_counted
                     AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL
                     AND doomed_key IS NULL AND last_error LIKE '%23503%'";
     assert_eq!(world.count(detached).await, 1);
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM pastes WHERE expires_at < now()")
-            .await,
-        1
-    );
+    assert_eq!(world.count("SELECT count(*) FROM pastes WHERE expires_at < now()").await, 1);
     world.assert_consistent().await;
     world.run_sql("DROP TABLE comments").await;
     world.end_backoff().await;
@@ -289,9 +227,7 @@ async fn a_row_that_cannot_be_deleted_is_detached_with_nothing_leaked_or_counted
 async fn a_body_that_cannot_be_removed_keeps_its_rows_and_their_references() {
     let world = World::new().await;
     for n in 0..20 {
-        world
-            .put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0)).await;
     }
     world
         .run_sql(
@@ -308,10 +244,7 @@ async fn a_body_that_cannot_be_removed_keeps_its_rows_and_their_references() {
                   AND claim_id IS NULL AND last_error LIKE '%23503%'";
     assert_eq!(world.text(kept).await.as_deref(), Some("p14,p4"));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 2);
-    assert_eq!(
-        world.count("SELECT ref_count::bigint FROM content").await,
-        2
-    );
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2);
     world.assert_consistent().await;
     world.run_sql("DROP TABLE previews").await;
     world.end_backoff().await;
@@ -323,27 +256,17 @@ async fn a_body_that_cannot_be_removed_keeps_its_rows_and_their_references() {
 async fn a_deadlock_never_costs_a_row_an_attempt() {
     let world = World::new().await;
     for n in 0..2 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
-        world
-            .put(&format!("live{n}"), &format!("b{n}"), Never)
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
+        world.put(&format!("live{n}"), &format!("b{n}"), Never).await;
     }
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     let mut other = connect(&world.database_url).await;
     // Patient, so that it is the worker that Postgres picks.
-    other
-        .batch_execute("SET deadlock_timeout = '60s'")
-        .await
-        .expect("set");
+    other.batch_execute("SET deadlock_timeout = '60s'").await.expect("set");
     let transaction = other.transaction().await.expect("begin");
     let lock = "SELECT FROM content ORDER BY content_hash";
-    transaction
-        .batch_execute(&format!("{lock} DESC LIMIT 1 FOR UPDATE"))
-        .await
-        .expect("last");
+    transaction.batch_execute(&format!("{lock} DESC LIMIT 1 FOR UPDATE")).await.expect("last");
     let releasing = {
         let (worker, claim) = (worker.clone(), claim.clone());
         tokio::spawn(async move { worker.release(&claim).await })
@@ -351,22 +274,46 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
     let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()
                  AND wait_event_type = 'Lock' AND application_name LIKE 'cleanup-worker%'";
     world.until("the release waits", waits).await;
-    transaction
-        .batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE"))
-        .await
-        .expect("circle");
+    transaction.batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE")).await.expect("circle");
     transaction.commit().await.expect("commit");
     let released = releasing.await.expect("join").expect("released after all");
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
-    worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
     let deadlocks = "SELECT deadlocks > 0 FROM pg_stat_database WHERE datname = current_database()";
     world.until("Postgres saw a deadlock", deadlocks).await;
     world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_write_quorum_never_costs_a_row_an_attempt() {
+    // What MinIO answers key by key while too many of its disks are away.
+    costs_no_attempt(refusing(String::new(), "SlowDownWrite")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_nobody_knows_costs_no_row_an_attempt_while_the_probe_gets_it_too() {
+    costs_no_attempt(refusing(String::new(), "SomethingNew")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_even_be_claimed_stops_nobody_else_and_is_named() {
+    let world = World::new().await;
+    for n in 0..30 {
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0 + f64::from(n))).await;
+    }
+    // The owner's rule that old rows violate: any UPDATE of such a row fails.
+    world.run_sql("ALTER TABLE pastes ADD CHECK (short_code NOT IN ('p4', 'p17')) NOT VALID").await;
+    let ended = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json", "--batch-size", "10"])
+        .output()
+        .await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!(ended.json()["rows_deleted"], 28);
+    assert_eq!(ended.json()["rows_failed"], 2);
+    for code in ["p4", "p17"] {
+        assert!(ended.stderr().contains(&format!("paste \\\"{code}\\\" cannot be claimed")));
+    }
+    world.assert_consistent().await;
 }

@@ -13,14 +13,7 @@ async fn snapshot(world: &World) -> Vec<String> {
     let all = "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM pastes t
                UNION ALL SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM content t
                UNION ALL SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM deletion_claims t";
-    world
-        .db
-        .query(all, &[])
-        .await
-        .expect("snapshot")
-        .iter()
-        .map(|row| row.get(0))
-        .collect()
+    world.db.query(all, &[]).await.expect("snapshot").iter().map(|row| row.get(0)).collect()
 }
 
 async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
@@ -31,28 +24,13 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
         zombie.settings.s3.deadline,
     );
     zombie.beat(&world.db).await.expect("beat");
-    assert!(
-        lost.is_cancelled(),
-        "the beat tells the zombie that it lost its claim"
-    );
-    assert!(
-        matches!(zombie.release(claim).await, Err(StepError::Lost(_))),
-        "release"
-    );
-    let finished = zombie
-        .finish(claim, &ObjectsGone::default(), &Default::default())
-        .await;
+    assert!(lost.is_cancelled(), "the beat tells the zombie that it lost its claim");
+    assert!(matches!(zombie.release(claim).await, Err(StepError::Lost(_))), "release");
+    let finished = zombie.finish(claim, &ObjectsGone::default(), &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))), "finish");
-    let given = zombie
-        .give_back(claim.fence, "zombie")
-        .await
-        .expect("give back");
+    let given = zombie.give_back(claim.fence, "zombie").await.expect("give back");
     assert_eq!(given.rows, 0, "give back");
-    assert_eq!(
-        snapshot(world).await,
-        before,
-        "the zombie changed something"
-    );
+    assert_eq!(snapshot(world).await, before, "the zombie changed something");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,10 +62,7 @@ async fn a_zombie_that_had_released_cannot_finish() {
     world.silence_claims(7201.0).await;
     world.sweep().await;
     // Its late deletion is harmless, but the row is not its own any more.
-    let objects = zombie
-        .delete_objects(&stale, &released)
-        .await
-        .expect("late delete");
+    let objects = zombie.delete_objects(&stale, &released).await.expect("late delete");
     let finished = zombie.finish(&stale, &objects, &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1);

@@ -33,18 +33,8 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let mut swept = 0;
     let long_past = "SELECT count(*) = 1 FROM deletion_claims
                      WHERE heartbeat_at > claimed_at + interval '2.4 seconds'";
-    while !world
-        .db
-        .query_one(long_past, &[])
-        .await
-        .expect("look")
-        .get::<_, bool>(0)
-    {
-        assert_eq!(
-            world.sweep_with(&settings).await.reset.claims,
-            0,
-            "reset a live batch"
-        );
+    while !world.db.query_one(long_past, &[]).await.expect("look").get::<_, bool>(0) {
+        assert_eq!(world.sweep_with(&settings).await.reset.claims, 0, "reset a live batch");
         swept += 1;
     }
     assert!(swept > 2);
@@ -61,32 +51,17 @@ async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
     world.put("healthy", "b", Ago(50.0)).await;
     let worker = world.worker().await;
     let (wedged, healthy) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
-    worker
-        .open
-        .insert(wedged.fence.claim, Instant::now(), Duration::ZERO);
-    worker
-        .open
-        .insert(healthy.fence.claim, Instant::now(), Duration::from_secs(60));
+    worker.open.insert(wedged.fence.claim, Instant::now(), Duration::ZERO);
+    worker.open.insert(healthy.fence.claim, Instant::now(), Duration::from_secs(60));
     world.silence_claims(7201.0).await;
     worker.beat(&world.db).await.expect("beat");
     assert_eq!(world.sweep().await.reset.claims, 1);
     let reset = "SELECT reset_at IS NOT NULL FROM deletion_claims WHERE id = $1";
     let is_reset = async |claim: i64| -> bool {
-        world
-            .db
-            .query_one(reset, &[&claim])
-            .await
-            .expect("look")
-            .get(0)
+        world.db.query_one(reset, &[&claim]).await.expect("look").get(0)
     };
-    assert!(
-        is_reset(wedged.fence.claim).await,
-        "the wedged batch was kept alive"
-    );
-    assert!(
-        !is_reset(healthy.fence.claim).await,
-        "the healthy batch was reset"
-    );
+    assert!(is_reset(wedged.fence.claim).await, "the wedged batch was kept alive");
+    assert!(!is_reset(healthy.fence.claim).await, "the healthy batch was reset");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,18 +72,13 @@ async fn a_blocked_batch_does_not_stop_the_beat_of_its_neighbours() {
     let worker = world.worker().await;
     let (blocked, free) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
     for claim in [&blocked, &free] {
-        worker
-            .open
-            .insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
+        worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
     }
     world.silence_claims(100.0).await;
     let mut release = connect(&world.database_url).await;
     let holding = release.transaction().await.expect("begin");
     holding
-        .query(
-            "SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE",
-            &[&blocked.fence.claim],
-        )
+        .query("SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE", &[&blocked.fence.claim])
         .await
         .expect("lock");
     // Would wait for the lock for ever, were it not for SKIP LOCKED.
@@ -141,11 +111,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     }
     s3.let_go();
     let summary = running.await.expect("run");
-    assert_eq!(
-        (summary.claims_lost, summary.rows_deleted),
-        (1, 1),
-        "lost, then claimed anew"
-    );
+    assert_eq!((summary.claims_lost, summary.rows_deleted), (1, 1), "lost, then claimed anew");
     world.assert_drained().await;
 }
 
@@ -182,9 +148,7 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     world.put("live", "shared", Never).await;
     let mut blocker = connect(&world.database_url).await;
     let lock = blocker.transaction().await.expect("begin");
-    lock.batch_execute("SELECT FROM content FOR UPDATE")
-        .await
-        .expect("lock");
+    lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
     let worker = world.program("cleanup-worker").args(&["run"]).start();
     world
         .until(
@@ -200,8 +164,8 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
         .until(
             "the frozen worker sits in its transaction",
             "SELECT count(*) = 1 FROM pg_stat_activity
-             WHERE datname = current_database() AND state LIKE 'idle in transaction%'
-               AND application_name LIKE 'cleanup-worker%'",
+             WHERE datname = current_database() AND state = 'idle in transaction'
+               AND application_name LIKE 'cleanup-worker%' AND query LIKE '%FROM content%'",
         )
         .await;
     // Postgres ends that transaction by itself; a patient writer gets through.
@@ -215,5 +179,31 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     for code in ["live", "new"] {
         assert_eq!(world.read(code).await.as_deref(), Some("shared"));
     }
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let redis = servers::Redis::start().await;
+    let url = redis.url();
+    let worker = world
+        .worker_with(|settings| {
+            settings.redis.url = Some(url.into());
+            settings.lock.ttl = Duration::from_secs(1);
+            settings.worker.heartbeat_interval = BEAT;
+            settings.watchdog.stuck_after = STUCK;
+        })
+        .await;
+    // Somebody died with the lock; its key stays for three TTLs, longer than stuck_after.
+    let client = redis::Client::open(redis.url()).expect("client");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
+    let set = redis::cmd("SET").arg(worker.lock.key()).arg("the dead one's").to_owned();
+    set.exec_async(&mut connection).await.expect("SET");
+    let claim = claim_some(&worker, 10).await;
+    assert!(claim.asked_at.elapsed() < STUCK, "its time starts after the wait");
+    let summary = drain(&worker).await;
+    assert_eq!((summary.claims_lost, summary.rows_deleted), (0, 1), "given back and deleted");
     world.assert_drained().await;
 }

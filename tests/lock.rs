@@ -22,10 +22,7 @@ fn lock_on(redis: &Redis, ttl: Duration, when_unavailable: WhenUnavailable) -> L
 
 async fn command(redis: &Redis, words: &[&str]) -> Option<String> {
     let client = redis::Client::open(redis.url()).expect("client");
-    let mut connection = client
-        .get_multiplexed_async_connection()
-        .await
-        .expect("connection");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query_async(&mut connection).await.expect("command")
@@ -42,22 +39,13 @@ fn token(turn: Turn) -> String {
 async fn the_lock_has_a_ttl_and_carries_the_databases_name() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_secs(30), WhenUnavailable::Proceed);
-    let token = token(lock.acquire(&Shutdown::default()).await);
+    let token = token(lock.acquire(&Shutdown::default(), None).await);
     assert_eq!(lock.key(), "paste-cleanup:claim:db");
-    assert_eq!(
-        command(&redis, &["GET", lock.key()]).await,
-        Some(token.clone())
-    );
+    assert_eq!(command(&redis, &["GET", lock.key()]).await, Some(token.clone()));
     let client = redis::Client::open(redis.url()).expect("client");
-    let mut connection = client
-        .get_multiplexed_async_connection()
-        .await
-        .expect("connection");
-    let ttl: i64 = redis::cmd("PTTL")
-        .arg(lock.key())
-        .query_async(&mut connection)
-        .await
-        .expect("PTTL");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
+    let ttl: i64 =
+        redis::cmd("PTTL").arg(lock.key()).query_async(&mut connection).await.expect("PTTL");
     assert!((1..=30_000).contains(&ttl), "{ttl}");
     lock.release(&token).await;
     assert_eq!(command(&redis, &["GET", lock.key()]).await, None);
@@ -67,9 +55,9 @@ async fn the_lock_has_a_ttl_and_carries_the_databases_name() {
 async fn only_one_holds_the_lock_and_the_next_one_waits_for_it() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_secs(30), WhenUnavailable::Proceed);
-    let first = token(lock.acquire(&Shutdown::default()).await);
+    let first = token(lock.acquire(&Shutdown::default(), None).await);
     let second = lock.clone();
-    let waiting = tokio::spawn(async move { second.acquire(&Shutdown::default()).await });
+    let waiting = tokio::spawn(async move { second.acquire(&Shutdown::default(), None).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!waiting.is_finished(), "two hold it");
     lock.release(&first).await;
@@ -80,13 +68,10 @@ async fn only_one_holds_the_lock_and_the_next_one_waits_for_it() {
 async fn a_lock_that_was_stolen_is_not_released_by_its_old_holder() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_secs(30), WhenUnavailable::Proceed);
-    let old = token(lock.acquire(&Shutdown::default()).await);
+    let old = token(lock.acquire(&Shutdown::default(), None).await);
     command(&redis, &["SET", lock.key(), "the thief's"]).await;
     lock.release(&old).await;
-    assert_eq!(
-        command(&redis, &["GET", lock.key()]).await.as_deref(),
-        Some("the thief's")
-    );
+    assert_eq!(command(&redis, &["GET", lock.key()]).await.as_deref(), Some("the thief's"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,10 +79,7 @@ async fn a_lock_that_nobody_releases_is_waited_for_a_few_ttls_and_no_longer() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_millis(200), WhenUnavailable::Wait);
     command(&redis, &["SET", lock.key(), "somebody's, for ever"]).await;
-    assert!(matches!(
-        lock.acquire(&Shutdown::default()).await,
-        Turn::Without(_)
-    ));
+    assert!(matches!(lock.acquire(&Shutdown::default(), None).await, Turn::Without(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,12 +89,8 @@ async fn an_expired_lock_lets_two_claim_at_once_and_both_stay_right() {
     world.put_many(200, 50).await;
     let url = redis.url();
     let workers = [
-        world
-            .worker_with(|s| s.redis.url = Some(url.clone().into()))
-            .await,
-        world
-            .worker_with(|s| s.redis.url = Some(url.clone().into()))
-            .await,
+        world.worker_with(|s| s.redis.url = Some(url.clone().into())).await,
+        world.worker_with(|s| s.redis.url = Some(url.clone().into())).await,
     ];
     // The lock vanishes under its holders all the time.
     let flushing = tokio::spawn(async move {
@@ -140,9 +118,7 @@ async fn a_run_goes_on_when_redis_dies_in_the_middle() {
     let world = World::new().await;
     let mut redis = Redis::start().await;
     for n in 0..30 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let url = redis.url();
     let worker = world
@@ -156,15 +132,8 @@ async fn a_run_goes_on_when_redis_dies_in_the_middle() {
     redis.kill().await;
     carry_out(&worker, &first).await;
     let summary = drain(&worker).await;
-    assert_eq!(
-        (summary.rows_deleted, summary.stopped_because),
-        (25, StoppedBecause::Drained)
-    );
-    assert!(
-        summary.claims_without_lock >= 5,
-        "{}",
-        summary.claims_without_lock
-    );
+    assert_eq!((summary.rows_deleted, summary.stopped_because), (25, StoppedBecause::Drained));
+    assert!(summary.claims_without_lock >= 5, "{}", summary.claims_without_lock);
     assert!(summary.evictions_failed >= 5, "said, not failed");
     world.assert_drained().await;
 }
@@ -206,10 +175,5 @@ async fn the_cache_keys_of_deleted_pastes_are_gone_and_no_others() {
         .await;
     drain(&worker).await;
     assert_eq!(command(&redis, &["GET", "paste:expired:body"]).await, None);
-    assert_eq!(
-        command(&redis, &["GET", "paste:live:body"])
-            .await
-            .as_deref(),
-        Some("cached")
-    );
+    assert_eq!(command(&redis, &["GET", "paste:live:body"]).await.as_deref(), Some("cached"));
 }

@@ -15,9 +15,7 @@ async fn world_behind_a_proxy() -> (World, Proxy, Arc<Worker>) {
     let world = World::new().await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
     let url = proxy.through(&world.database_url);
-    let worker = world
-        .worker_with(|settings| settings.postgres.url = Some(url.into()))
-        .await;
+    let worker = world.worker_with(|settings| settings.postgres.url = Some(url.into())).await;
     (world, proxy, worker)
 }
 
@@ -26,19 +24,12 @@ async fn a_claim_whose_answer_was_lost_is_given_back_uncounted() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("a", "a", Ago(60.0)).await;
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
-    let wanted = paste_cleanup::worker::claim::Wanted {
-        size: 10,
-        mark: None,
-        busy: false,
-    };
+    let wanted =
+        paste_cleanup::worker::claim::Wanted { size: 10, mark: None, busy: false, until: None };
     assert!(worker.claim(wanted).await.is_err());
     assert_eq!(proxy.fired(), 1);
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
-    assert_eq!(
-        world.count(claimed).await,
-        1,
-        "it was committed behind the worker's back"
-    );
+    assert_eq!(world.count(claimed).await, 1, "it was committed behind the worker's back");
     assert_eq!(worker.give_back_unknown().await.expect("look"), 1);
     assert_eq!(world.count(claimed).await, 0);
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
@@ -59,19 +50,9 @@ async fn a_release_whose_answer_was_lost_is_not_repeated() {
     assert_eq!(proxy.fired(), 1);
     assert_eq!(released.doomed.len(), 1, "goes on from the claim's record");
     assert_eq!(released.doomed[0].s3_key, doomed);
-    assert_eq!(
-        world.count("SELECT ref_count::bigint FROM content").await,
-        2,
-        "subtracted once"
-    );
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
-    worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2, "subtracted once");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     world.assert_drained().await;
 }
 
@@ -84,18 +65,9 @@ async fn a_release_whose_commit_never_arrived_is_done_again() {
     proxy.arm(Fault::CutBefore("COMMIT"));
     let released = worker.release(&claim).await.expect("release");
     assert_eq!(proxy.fired(), 1);
-    assert_eq!(
-        world.count("SELECT ref_count::bigint FROM content").await,
-        1
-    );
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
-    worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     world.assert_drained().await;
 }
 
@@ -106,20 +78,10 @@ async fn a_finish_whose_answer_was_lost_is_neither_repeated_nor_forgotten() {
     world.put("b", "b", Ago(60.0)).await;
     let claim = claim_some(&worker, 10).await;
     let released = worker.release(&claim).await.expect("release");
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
-    let finished = worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
-    assert_eq!(
-        (proxy.fired(), finished.rows),
-        (1, 2),
-        "counted from the claim's record"
-    );
+    let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    assert_eq!((proxy.fired(), finished.rows), (1, 2), "counted from the claim's record");
     world.assert_drained().await;
 }
 
@@ -129,15 +91,9 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
     world.put("a", "a", Ago(60.0)).await;
     let claim = claim_some(&worker, 10).await;
     let released = worker.release(&claim).await.expect("release");
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
     proxy.arm(Fault::CutBefore("COMMIT"));
-    let finished = worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
+    let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((proxy.fired(), finished.rows), (1, 1));
     world.assert_drained().await;
 }
@@ -146,9 +102,7 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
 async fn a_run_that_loses_one_answer_after_the_other_deletes_everything_once() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     for n in 0..40 {
-        world
-            .put(&format!("p{n}"), &format!("body {}", n % 9), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("body {}", n % 9), Ago(60.0)).await;
     }
     world.put("live", "body 4", Never).await;
     let mut settings = (*worker.settings).clone();
@@ -156,11 +110,7 @@ async fn a_run_that_loses_one_answer_after_the_other_deletes_everything_once() {
     let worker = world.worker_with(|own| *own = settings).await;
     let running = tokio::spawn(async move { drain(&worker).await });
     for losses in 0..8 {
-        let fault = if losses % 2 == 0 {
-            Fault::LoseAnswerOf
-        } else {
-            Fault::CutBefore
-        };
+        let fault = if losses % 2 == 0 { Fault::LoseAnswerOf } else { Fault::CutBefore };
         proxy.arm(fault("COMMIT"));
         while proxy.fired() <= losses && !running.is_finished() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;

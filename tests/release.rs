@@ -13,14 +13,9 @@ async fn a_shared_body_survives_until_its_last_reference() {
     let key = world.put("third", "shared", Never).await;
     let worker = world.worker().await;
     drain(&worker).await;
-    assert_eq!(
-        world.count("SELECT ref_count::bigint FROM content").await,
-        2
-    );
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2);
     assert_eq!(world.read("second").await.as_deref(), Some("shared"));
-    world
-        .run_sql("SELECT paste_expire_now('second'), paste_expire_now('third')")
-        .await;
+    world.run_sql("SELECT paste_expire_now('second'), paste_expire_now('third')").await;
     drain(&worker).await;
     assert_eq!(world.object(&key).await, None);
     world.assert_drained().await;
@@ -30,13 +25,7 @@ async fn a_shared_body_survives_until_its_last_reference() {
 async fn bodies_shared_by_batches_that_are_released_at_the_same_time_go_once_and_completely() {
     let world = World::new().await;
     for n in 0..60 {
-        world
-            .put(
-                &format!("p{n}"),
-                &format!("body {}", n % 7),
-                Ago(100.0 - f64::from(n)),
-            )
-            .await;
+        world.put(&format!("p{n}"), &format!("body {}", n % 7), Ago(100.0 - f64::from(n))).await;
     }
     world.put("live", "body 3", Never).await;
     let mut batches = Vec::new();
@@ -47,25 +36,11 @@ async fn bodies_shared_by_batches_that_are_released_at_the_same_time_go_once_and
     }
     let released = join_all(batches.iter().map(|(worker, claim)| worker.release(claim))).await;
     let released: Vec<_> = released.into_iter().map(|r| r.expect("release")).collect();
-    assert_eq!(
-        released.iter().map(|r| r.doomed.len()).sum::<usize>(),
-        6,
-        "each body once"
-    );
-    assert_eq!(
-        released.iter().map(|r| r.drift).sum::<usize>(),
-        0,
-        "no false drift"
-    );
+    assert_eq!(released.iter().map(|r| r.doomed.len()).sum::<usize>(), 6, "each body once");
+    assert_eq!(released.iter().map(|r| r.drift).sum::<usize>(), 0, "no false drift");
     for ((worker, claim), released) in batches.iter().zip(&released) {
-        let objects = worker
-            .delete_objects(claim, released)
-            .await
-            .expect("delete");
-        worker
-            .finish(claim, &objects, &Default::default())
-            .await
-            .expect("finish");
+        let objects = worker.delete_objects(claim, released).await.expect("delete");
+        worker.finish(claim, &objects, &Default::default()).await.expect("finish");
     }
     assert_eq!(world.read("live").await.as_deref(), Some("body 3"));
     world.assert_drained().await;
@@ -86,9 +61,7 @@ async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
     // All three releases queue up behind this lock, with snapshots from before it is let go.
     let mut blocker = connect(&world.database_url).await;
     let lock = blocker.transaction().await.expect("begin");
-    lock.batch_execute("SELECT FROM content FOR UPDATE")
-        .await
-        .expect("lock");
+    lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
     let releases = tokio::spawn(async move {
         join_all(batches.iter().map(|(worker, claim)| worker.release(claim))).await
     });
@@ -103,21 +76,9 @@ async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
     lock.commit().await.expect("let go");
     let released = releases.await.expect("join");
     let released: Vec<_> = released.into_iter().map(|r| r.expect("release")).collect();
-    assert_eq!(
-        released.iter().map(|r| r.drift).sum::<usize>(),
-        0,
-        "no false drift"
-    );
-    assert_eq!(
-        released.iter().map(|r| r.doomed.len()).sum::<usize>(),
-        1,
-        "doomed by the last"
-    );
-    assert_eq!(
-        world.count("SELECT count(*) FROM content").await,
-        0,
-        "nothing leaked"
-    );
+    assert_eq!(released.iter().map(|r| r.drift).sum::<usize>(), 0, "no false drift");
+    assert_eq!(released.iter().map(|r| r.doomed.len()).sum::<usize>(), 1, "doomed by the last");
+    assert_eq!(world.count("SELECT count(*) FROM content").await, 0, "nothing leaked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,19 +91,10 @@ async fn a_body_that_is_uploaded_again_while_its_old_incarnation_is_deleted_surv
     // Between release and delete, somebody pastes the same text.
     let new_key = world.put("new", "again", Never).await;
     assert_ne!(old_key, new_key);
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
-    worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     // A delete that arrives late, or twice, hits nothing.
-    worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("late delete");
+    worker.delete_objects(&claim, &released).await.expect("late delete");
     assert_eq!(world.read("new").await.as_deref(), Some("again"));
     assert_eq!(world.object(&old_key).await, None);
     world.assert_drained().await;
@@ -156,18 +108,12 @@ async fn a_released_claim_that_is_reset_does_not_decrement_twice() {
     let silent = world.worker().await;
     let claim = claim_some(&silent, 10).await;
     silent.release(&claim).await.expect("release");
-    assert_eq!(
-        world.count("SELECT ref_count::bigint FROM content").await,
-        1
-    );
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
     world.silence_claims(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     world.end_backoff().await;
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
-    assert_eq!(
-        world.count("SELECT ref_count::bigint FROM content").await,
-        1
-    );
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
     assert_eq!(world.read("live").await.as_deref(), Some("shared"));
     world.assert_drained().await;
 }
@@ -200,9 +146,7 @@ async fn an_heir_that_was_deleted_by_hand_leaves_its_object_to_another_row() {
     let silent = world.worker().await;
     let claim = claim_some(&silent, 10).await;
     silent.release(&claim).await.expect("release");
-    world
-        .run_sql("DELETE FROM pastes WHERE short_code = 'heir'")
-        .await;
+    world.run_sql("DELETE FROM pastes WHERE short_code = 'heir'").await;
     world.silence_claims(7201.0).await;
     world.sweep().await;
     world.assert_consistent().await;
@@ -214,11 +158,7 @@ async fn an_heir_that_was_deleted_by_hand_leaves_its_object_to_another_row() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_count_that_is_too_low_is_repaired_and_costs_no_live_paste_its_body() {
     let world = World::new().await;
-    for (code, expires) in [
-        ("expired", Ago(60.0)),
-        ("live", In(60.0)),
-        ("eternal", Never),
-    ] {
+    for (code, expires) in [("expired", Ago(60.0)), ("live", In(60.0)), ("eternal", Never)] {
         world.put(code, "drifted", expires).await;
     }
     world.run_sql("UPDATE content SET ref_count = 1").await;
@@ -247,11 +187,7 @@ async fn a_missing_content_row_is_drift_and_does_not_stop_the_paste() {
     let key = world.text("DELETE FROM content WHERE size_bytes = 4 AND content_hash = sha256('lost') RETURNING s3_key").await;
     let summary = drain(&world.worker().await).await;
     assert_eq!((summary.rows_deleted, summary.drift_repaired), (2, 1));
-    assert_eq!(
-        world.keys().await,
-        Vec::from_iter(key),
-        "nobody knows that key any more"
-    );
+    assert_eq!(world.keys().await, Vec::from_iter(key), "nobody knows that key any more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,12 +199,9 @@ async fn a_release_that_waits_for_a_writer_counts_what_the_writer_added() {
     // A writer adds a reference and has not committed yet when the release comes.
     let mut writer = connect(&world.database_url).await;
     let put = writer.transaction().await.expect("begin");
-    put.query_one(
-        "SELECT outcome FROM paste_put('new', sha256('busy'), NULL, 4, NULL)",
-        &[],
-    )
-    .await
-    .expect("put");
+    put.query_one("SELECT outcome FROM paste_put('new', sha256('busy'), NULL, 4, NULL)", &[])
+        .await
+        .expect("put");
     let releasing = {
         let (worker, claim) = (worker.clone(), claim.clone());
         tokio::spawn(async move { worker.release(&claim).await })
@@ -284,14 +217,8 @@ async fn a_release_that_waits_for_a_writer_counts_what_the_writer_added() {
     put.commit().await.expect("commit");
     let released = releasing.await.expect("join").expect("release");
     assert_eq!((released.doomed.len(), released.drift), (0, 0));
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete");
-    worker
-        .finish(&claim, &objects, &Default::default())
-        .await
-        .expect("finish");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!(world.read("new").await.as_deref(), Some("busy"));
     world.assert_drained().await;
 }

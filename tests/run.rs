@@ -11,9 +11,7 @@ use support::*;
 async fn a_database_filled_by_plain_sql_and_plain_uploads_is_drained() {
     let world = World::new().await;
     for n in 0..30 {
-        world
-            .upload(&format!("bodies/{n}"), &format!("body {n}"))
-            .await;
+        world.upload(&format!("bodies/{n}"), &format!("body {n}")).await;
     }
     world
         .run_sql(
@@ -30,27 +28,15 @@ async fn a_database_filled_by_plain_sql_and_plain_uploads_is_drained() {
              FROM generate_series(0, 29) n",
         )
         .await;
-    let ended = world
-        .program("cleanup-worker")
-        .args(&["run", "--format", "json"])
-        .output()
-        .await;
+    let ended = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let summary = ended.json();
     assert_eq!(summary["rows_deleted"], 50);
     assert_eq!(summary["objects_deleted"], 20);
     assert_eq!(summary["bytes_freed"], 140);
     assert_eq!(summary["stopped_because"], "drained");
-    assert_eq!(
-        world.read("b27").await.as_deref(),
-        Some("body 27"),
-        "never expires"
-    );
-    assert_eq!(
-        world.read("b22").await.as_deref(),
-        Some("body 22"),
-        "expires tomorrow"
-    );
+    assert_eq!(world.read("b27").await.as_deref(), Some("body 27"), "never expires");
+    assert_eq!(world.read("b22").await.as_deref(), Some("body 22"), "expires tomorrow");
     world.assert_drained().await;
 }
 
@@ -59,13 +45,9 @@ async fn never_expiring_and_future_pastes_are_untouched() {
     let world = World::new().await;
     world.put("never", "a", Never).await;
     world.put("future", "b", In(3600.0)).await;
-    let before = world
-        .text("SELECT string_agg(t::text, ',' ORDER BY t) FROM pastes t")
-        .await;
+    let before = world.text("SELECT string_agg(t::text, ',' ORDER BY t) FROM pastes t").await;
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 0);
-    let after = world
-        .text("SELECT string_agg(t::text, ',' ORDER BY t) FROM pastes t")
-        .await;
+    let after = world.text("SELECT string_agg(t::text, ',' ORDER BY t) FROM pastes t").await;
     assert_eq!(before, after);
     world.assert_drained().await;
 }
@@ -90,10 +72,7 @@ async fn a_dry_run_says_what_would_go_and_changes_nothing() {
     let would = ended.json();
     assert_eq!((&would["rows"], &would["objects"]), (&3.into(), &1.into()));
     assert_eq!(would["bytes"], 4);
-    assert_eq!(
-        (world.text(state).await, world.keys().await),
-        (before, keys)
-    );
+    assert_eq!((world.text(state).await, world.keys().await), (before, keys));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,15 +81,7 @@ async fn limit_stops_after_exactly_so_many_pastes_with_exit_3() {
     world.put_many(100, 100).await;
     let ended = world
         .program("cleanup-worker")
-        .args(&[
-            "run",
-            "--limit",
-            "37",
-            "--batch-size",
-            "10",
-            "--format",
-            "json",
-        ])
+        .args(&["run", "--limit", "37", "--batch-size", "10", "--format", "json"])
         .output()
         .await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
@@ -125,12 +96,7 @@ async fn a_run_stops_at_its_deadline_with_nothing_claimed() {
     world.put_many(10, 10).await;
     let worker = world.worker().await;
     let deadline = Some(tokio::time::Instant::now());
-    let summary = worker
-        .run(Options {
-            limit: None,
-            deadline,
-        })
-        .await;
+    let summary = worker.run(Options { limit: None, deadline }).await;
     assert_eq!(summary.stopped_because, StoppedBecause::Deadline);
     assert_eq!(summary.left.expect("left").due, 10);
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
@@ -157,11 +123,7 @@ async fn a_paused_fleet_claims_nothing_and_names_the_reason() {
     world
         .run_sql("UPDATE cleanup_fleet SET paused_at = now(), pause_reason = 'moving house'")
         .await;
-    let ended = world
-        .program("cleanup-worker")
-        .args(&["run", "--format", "json"])
-        .output()
-        .await;
+    let ended = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!(ended.json()["stopped_because"], "paused");
     assert!(ended.stderr().contains("moving house"));
@@ -179,7 +141,7 @@ async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_bac
     let claim = include_str!("../sql/queries/claim.sql");
     let nobody = uuid::Uuid::new_v4();
     let claimed = uncommitted
-        .query(claim, &[&nobody, &10, &None::<std::time::SystemTime>, &100])
+        .query(claim, &[&nobody, &10, &None::<std::time::SystemTime>, &100, &Vec::<String>::new()])
         .await
         .expect("claim");
     assert_eq!(claimed.len(), 2);
@@ -193,10 +155,7 @@ async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_bac
     assert!(!running.is_finished(), "concluded that it was drained");
     uncommitted.rollback().await.expect("rollback");
     let summary = running.await.expect("run");
-    assert_eq!(
-        (summary.rows_deleted, summary.stopped_because),
-        (2, StoppedBecause::Drained)
-    );
+    assert_eq!((summary.rows_deleted, summary.stopped_because), (2, StoppedBecause::Drained));
     world.assert_drained().await;
 }
 
@@ -214,15 +173,8 @@ async fn rows_that_come_due_within_a_minute_are_waited_for() {
         )
         .await;
     let summary = drain(&world.worker().await).await;
-    assert_eq!(
-        (summary.rows_deleted, summary.stopped_because),
-        (1, StoppedBecause::Drained)
-    );
-    assert_eq!(
-        summary.left.expect("left").backing_off,
-        1,
-        "what is left for later is named"
-    );
+    assert_eq!((summary.rows_deleted, summary.stopped_because), (1, StoppedBecause::Drained));
+    assert_eq!(summary.left.expect("left").backing_off, 1, "what is left for later is named");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,9 +192,7 @@ async fn rows_in_other_hands_are_named_in_the_summary() {
 async fn several_batches_are_in_flight_at_once() {
     let world = World::new().await;
     for n in 0..20 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let s3 = faulty_s3::FaultyS3::start(&world, faulty_s3::Mood::Holding).await;
     let worker = world
@@ -263,30 +213,17 @@ async fn several_batches_are_in_flight_at_once() {
 async fn a_row_that_must_run_alone_has_the_process_to_itself() {
     let world = World::new().await;
     for n in 0..10 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     world.put("culprit", "c", Ago(30.0)).await;
-    world
-        .run_sql("UPDATE pastes SET attempts = 3 WHERE short_code = 'culprit'")
-        .await;
-    let worker = world
-        .worker_with(|settings| settings.worker.batch_size = 5)
-        .await;
+    world.run_sql("UPDATE pastes SET attempts = 3 WHERE short_code = 'culprit'").await;
+    let worker = world.worker_with(|settings| settings.worker.batch_size = 5).await;
     let summary = drain(&worker).await;
-    assert_eq!(
-        (summary.rows_deleted, summary.stopped_because),
-        (11, StoppedBecause::Drained)
-    );
+    assert_eq!((summary.rows_deleted, summary.stopped_because), (11, StoppedBecause::Drained));
     let overlaps = "SELECT count(*) FROM deletion_claims alone, deletion_claims other
                     WHERE alone.rows_claimed = 1 AND other.id <> alone.id
                       AND tstzrange(alone.claimed_at, alone.finished_at)
                           && tstzrange(other.claimed_at, other.finished_at)";
-    assert_eq!(
-        world.count(overlaps).await,
-        0,
-        "another claim was open beside it"
-    );
+    assert_eq!(world.count(overlaps).await, 0, "another claim was open beside it");
     world.assert_drained().await;
 }

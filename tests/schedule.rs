@@ -21,19 +21,11 @@ async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
         .start();
     worker.until_it_says("waiting for").await;
     s3.called(1).await;
-    worker
-        .until_it_says("skipped a tick: the last run is still going")
-        .await;
-    assert_eq!(
-        world.count("SELECT count(*) FROM deletion_claims").await,
-        1,
-        "no overlap"
-    );
+    worker.until_it_says("skipped a tick: the last run is still going").await;
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 1, "no overlap");
     s3.let_go();
     world.put("second", "b", Ago(60.0)).await;
-    world
-        .until("the next tick deletes", "SELECT count(*) = 0 FROM pastes")
-        .await;
+    world.until("the next tick deletes", "SELECT count(*) = 0 FROM pastes").await;
     worker.signal(Signal::SIGTERM);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
@@ -58,4 +50,24 @@ async fn a_schedule_that_is_stopped_in_mid_run_leaves_nothing_claimed() {
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
     assert_eq!(world.count(claimed).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_one() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let mut worker = world
+        .program("cleanup-worker")
+        .args(&["schedule", "--run-time", "1s"])
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .env("CLEANUP_SCHEDULE_CRON", "* * * * * *")
+        .env("CLEANUP_WORKER_GRACE_PERIOD", "100ms")
+        .start();
+    worker.until_it_says("gave back claim").await;
+    s3.let_go();
+    world.until("the next run deletes", "SELECT count(*) = 0 FROM pastes").await;
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.end().await.code(), 0);
+    world.assert_drained().await;
 }

@@ -15,23 +15,13 @@ const CLAIMED: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELE
 /// A worker process that hangs in the middle of its first batches.
 async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
     for n in 0..20 {
-        world
-            .put(&format!("p{n}"), &format!("b{n}"), Ago(60.0))
-            .await;
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     world.put("live", "b1", Never).await;
     let s3 = FaultyS3::start(world, Mood::Holding).await;
     let worker = world
         .program("cleanup-worker")
-        .args(&[
-            "run",
-            "--format",
-            "json",
-            "--batch-size",
-            "5",
-            "--concurrency",
-            "2",
-        ])
+        .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "2"])
         .env("AWS_ENDPOINT_URL", &s3.url)
         .env("CLEANUP_WORKER_GRACE_PERIOD", grace)
         .start();
@@ -50,15 +40,8 @@ async fn sigterm_gives_back_what_cannot_be_finished_so_that_nothing_stays_claime
     let summary = ended.json();
     assert_eq!(summary["stopped_because"], "signal");
     assert_eq!(summary["claims_given_back"], 2);
-    assert_eq!(
-        (world.count(OPEN).await, world.count(CLAIMED).await),
-        (0, 0)
-    );
-    assert_eq!(
-        world.count("SELECT sum(attempts) FROM pastes").await,
-        0,
-        "costs no attempt"
-    );
+    assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0, "costs no attempt");
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 20);
     assert_eq!(world.read("live").await.as_deref(), Some("b1"));
     world.assert_drained().await;
@@ -74,10 +57,7 @@ async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_mor
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!(ended.json()["rows_deleted"], 10);
-    assert_eq!(
-        (world.count(OPEN).await, world.count(CLAIMED).await),
-        (0, 0)
-    );
+    assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
     assert_eq!(ended.json()["left"]["due"], 10, "the backlog is named");
     world.assert_consistent().await;
 }
@@ -91,10 +71,7 @@ async fn a_second_signal_gives_back_at_once() {
     worker.signal(Signal::SIGINT);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
-    assert_eq!(
-        (world.count(OPEN).await, world.count(CLAIMED).await),
-        (0, 0)
-    );
+    assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,21 +80,11 @@ async fn sigkill_leaves_only_what_the_watchdog_resets() {
     let (_s3, worker) = held_worker(&world, "60s").await;
     worker.signal(Signal::SIGKILL);
     assert_eq!(worker.end().await.code(), -1);
-    assert_eq!(
-        (world.count(OPEN).await, world.count(CLAIMED).await),
-        (2, 10)
-    );
-    assert_eq!(
-        world.sweep().await.reset.claims,
-        0,
-        "silence is what proves it"
-    );
+    assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (2, 10));
+    assert_eq!(world.sweep().await.reset.claims, 0, "silence is what proves it");
     world.silence_claims(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 2);
-    assert_eq!(
-        (world.count(OPEN).await, world.count(CLAIMED).await),
-        (0, 0)
-    );
+    assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
     world.end_backoff().await;
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 20);
     assert_eq!(world.read("live").await.as_deref(), Some("b1"));

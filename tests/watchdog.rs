@@ -49,11 +49,7 @@ async fn orphans(world: &World, age: &str) {
 async fn watchdog_once_resets_rows_without_a_claim_at_two_hours_and_a_minute() {
     let world = World::new().await;
     orphans(&world, "2 hours 1 minute").await;
-    let ended = world
-        .program("cleanup-watchdog")
-        .args(&["--once"])
-        .output()
-        .await;
+    let ended = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let reset = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
                  AND deletion_initiated_at IS NULL";
@@ -64,11 +60,7 @@ async fn watchdog_once_resets_rows_without_a_claim_at_two_hours_and_a_minute() {
 async fn watchdog_once_leaves_rows_without_a_claim_at_an_hour_and_59_minutes() {
     let world = World::new().await;
     orphans(&world, "1 hour 59 minutes").await;
-    let ended = world
-        .program("cleanup-watchdog")
-        .args(&["--once"])
-        .output()
-        .await;
+    let ended = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!(world.count(IN_PROGRESS).await, 30);
 }
@@ -103,9 +95,7 @@ async fn rows_of_a_claim_that_beats_are_not_reset_however_old_they_are() {
     world.put_many(5, 5).await;
     let worker = world.worker().await;
     claim_some(&worker, 5).await;
-    world
-        .run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '5 hours'")
-        .await;
+    world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '5 hours'").await;
     assert_eq!(world.sweep().await.orphans, 0);
     assert_eq!(world.count(IN_PROGRESS).await, 5);
 }
@@ -117,19 +107,11 @@ async fn rows_of_an_ended_or_vanished_claim_are_not_left_in_progress_for_ever() 
     let worker = world.worker().await;
     for ended in ["finished_at = now()", "reset_at = now()"] {
         let claim = claim_some(&worker, 10).await.fence.claim;
-        world
-            .run_sql(&format!(
-                "UPDATE deletion_claims SET {ended} WHERE id = {claim}"
-            ))
-            .await;
+        world.run_sql(&format!("UPDATE deletion_claims SET {ended} WHERE id = {claim}")).await;
     }
     let claim = claim_some(&worker, 10).await.fence.claim;
-    world
-        .run_sql(&format!("DELETE FROM deletion_claims WHERE id = {claim}"))
-        .await;
-    world
-        .run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'")
-        .await;
+    world.run_sql(&format!("DELETE FROM deletion_claims WHERE id = {claim}")).await;
+    world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
     assert_eq!(world.sweep().await.orphans, 30);
     assert_eq!(world.count(IN_PROGRESS).await, 0);
 }
@@ -138,16 +120,12 @@ async fn rows_of_an_ended_or_vanished_claim_are_not_left_in_progress_for_ever() 
 async fn a_row_in_progress_that_does_not_say_since_when_gets_a_time_and_then_a_reset() {
     let world = World::new().await;
     world.put("odd", "a", Ago(60.0)).await;
-    world
-        .run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'")
-        .await;
+    world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
     world.sweep().await;
     let stamped = "SELECT count(*) FROM pastes WHERE deletion_initiated_at = now()::timestamptz
                    OR deletion_initiated_at > now() - interval '1 minute'";
     assert_eq!(world.count(stamped).await, 1);
-    world
-        .run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'")
-        .await;
+    world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
     assert_eq!(world.sweep().await.orphans, 1);
 }
 
@@ -203,11 +181,7 @@ async fn a_failed_row_backs_off_by_the_square_of_its_attempts_up_to_the_cap() {
                      WHERE p.attempts = $1 AND c.id = (SELECT max(id) FROM deletion_claims)
                        AND p.retry_at = c.reset_at + $2 * interval '1 second'";
         let (attempts, pause) = (attempts as i16, f64::from(pause));
-        assert_eq!(
-            world.count_with(state, &[&attempts, &pause]).await,
-            1,
-            "attempt {attempts}"
-        );
+        assert_eq!(world.count_with(state, &[&attempts, &pause]).await, 1, "attempt {attempts}");
         world.end_backoff().await;
     }
 }
@@ -263,9 +237,7 @@ async fn pruning_forgets_old_history_and_never_an_open_claim() {
         ))
         .await;
     let target = Target::new(&world.settings, "test", None).expect("target");
-    let pruned = prune(&target.pool(2).expect("pool"), &world.settings)
-        .await
-        .expect("prune");
+    let pruned = prune(&target.pool(2).expect("pool"), &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 1);
     let left = "SELECT count(*) FROM deletion_claims WHERE id = ANY ($1)";
     assert_eq!(world.count_with(left, &[&vec![open, young]]).await, 2);
@@ -276,9 +248,8 @@ async fn tombstones_stay_for_their_retention_and_are_purged_after_it() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     world.put("live", "b", Never).await;
-    let worker = world
-        .worker_with(|s| s.retention.tombstones = Duration::from_secs(7 * 86400))
-        .await;
+    let worker =
+        world.worker_with(|s| s.retention.tombstones = Duration::from_secs(7 * 86400)).await;
     assert_eq!(drain(&worker).await.rows_deleted, 1);
     let buried = "SELECT count(*) FROM pastes WHERE short_code = 'expired'
                   AND deletion_status = 'DELETED' AND content_hash IS NULL AND claim_id IS NULL";
@@ -286,34 +257,20 @@ async fn tombstones_stay_for_their_retention_and_are_purged_after_it() {
     world.assert_drained().await;
     let target = Target::new(&world.settings, "test", None).expect("target");
     let pool = target.pool(2).expect("pool");
-    assert_eq!(
-        prune(&pool, &worker.settings)
-            .await
-            .expect("prune")
-            .tombstones,
-        0
-    );
+    assert_eq!(prune(&pool, &worker.settings).await.expect("prune").tombstones, 0);
     world
         .run_sql(
             "UPDATE pastes SET deletion_initiated_at = deletion_initiated_at - interval '8 days'
                   WHERE short_code = 'expired'",
         )
         .await;
-    assert_eq!(
-        prune(&pool, &worker.settings)
-            .await
-            .expect("prune")
-            .tombstones,
-        1
-    );
+    assert_eq!(prune(&pool, &worker.settings).await.expect("prune").tombstones, 1);
     assert_eq!(world.read("live").await.as_deref(), Some("b"));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1);
 }
 
 async fn get(address: &str, path: &str) -> String {
-    let mut stream = tokio::net::TcpStream::connect(address)
-        .await
-        .expect("connect");
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connect");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("request");
     let mut answer = String::new();
@@ -337,19 +294,11 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
     let address = line.split("http://").nth(1).expect("address");
     let address = address.split(['"', ' ']).next().expect("address");
     watchdog.until_it_says("reset claim").await;
-    world
-        .until(
-            "all reset",
-            "SELECT count(*) = 10 FROM pastes WHERE attempts = 1",
-        )
-        .await;
+    world.until("all reset", "SELECT count(*) = 10 FROM pastes WHERE attempts = 1").await;
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
     // The tick that made the reset counts it when it ends.
-    while !get(address, "/metrics")
-        .await
-        .contains("cleanup_watchdog_claims_reset_total 1")
-    {
+    while !get(address, "/metrics").await.contains("cleanup_watchdog_claims_reset_total 1") {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     watchdog.signal(Signal::SIGTERM);
@@ -364,8 +313,31 @@ async fn a_run_makes_the_watchdogs_sweep_when_it_starts() {
     claim_some(&worker, 10).await;
     world.silence_claims(7201.0).await;
     let summary = drain(&world.worker().await).await;
-    assert_eq!(
-        (summary.claims_reset_at_start, summary.rows_deleted),
-        (1, 10)
-    );
+    assert_eq!((summary.claims_reset_at_start, summary.rows_deleted), (1, 10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_cannot_be_reset_does_not_keep_the_others_from_it() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    let worker = world.worker().await;
+    let blocked = claim_some(&worker, 10).await;
+    claim_some(&worker, 10).await;
+    world.silence_claims(7201.0).await;
+    world
+        .run_sql(&format!(
+            "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours' WHERE id = {}",
+            blocked.fence.claim
+        ))
+        .await;
+    // Somebody's forgotten transaction holds a row of the older claim.
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    let lock = "SELECT FROM pastes WHERE short_code = $1 FOR UPDATE";
+    holding.query(lock, &[&blocked.pastes[0].short_code]).await.expect("lock");
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, world.count(IN_PROGRESS).await), (1, 10));
+    holding.rollback().await.expect("rollback");
+    assert_eq!(world.sweep().await.reset.claims, 1);
+    assert_eq!(world.count(IN_PROGRESS).await, 0);
 }

@@ -18,11 +18,7 @@ struct Said {
 }
 
 fn said(outcome: &str, s3_key: Option<&str>, drop_upload: bool) -> Said {
-    Said {
-        outcome: outcome.into(),
-        s3_key: s3_key.map(Into::into),
-        drop_upload,
-    }
+    Said { outcome: outcome.into(), s3_key: s3_key.map(Into::into), drop_upload }
 }
 
 impl From<&Row> for Said {
@@ -37,9 +33,7 @@ impl From<&Row> for Said {
 
 /// Puts a paste that lives for another hour; no object is uploaded.
 async fn try_put(db: &Client, code: &str, body: &str, key: Option<&str>) -> Result<Said, Error> {
-    let row = db
-        .query_one(PUT, &[&code, &hash(body), &key, &10_i64, &3600.0])
-        .await?;
+    let row = db.query_one(PUT, &[&code, &hash(body), &key, &10_i64, &3600.0]).await?;
     Ok(Said::from(&row))
 }
 
@@ -49,26 +43,16 @@ async fn put(db: &Client, code: &str, body: &str, key: Option<&str>) -> Said {
 
 async fn extend(db: &Client, code: &str) -> bool {
     let extend = "SELECT paste_extend($1, now() + interval '1 day')";
-    db.query_one(extend, &[&code])
-        .await
-        .expect("paste_extend")
-        .get(0)
+    db.query_one(extend, &[&code]).await.expect("paste_extend").get(0)
 }
 
 async fn expire_now(db: &Client, code: &str) -> bool {
-    db.query_one("SELECT paste_expire_now($1)", &[&code])
-        .await
-        .expect("expire now")
-        .get(0)
+    db.query_one("SELECT paste_expire_now($1)", &[&code]).await.expect("expire now").get(0)
 }
 
 async fn ref_count(world: &World, body: &str) -> Option<i32> {
     let sql = "SELECT ref_count FROM content WHERE content_hash = $1";
-    let row = world
-        .db
-        .query_opt(sql, &[&hash(body)])
-        .await
-        .expect("ref_count");
+    let row = world.db.query_opt(sql, &[&hash(body)]).await.expect("ref_count");
     row.map(|row| row.get(0))
 }
 
@@ -87,11 +71,7 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     let db = connect(&world.database_url).await;
-    let pid: i32 = db
-        .query_one("SELECT pg_backend_pid()", &[])
-        .await
-        .expect("pid")
-        .get(0);
+    let pid: i32 = db.query_one("SELECT pg_backend_pid()", &[]).await.expect("pid").get(0);
     let job = tokio::spawn(job(db));
     let blocked = format!("SELECT cardinality(pg_blocking_pids({pid})) > 0");
     world.until("the job waits for a lock", &blocked).await;
@@ -101,10 +81,7 @@ where
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_stores_the_paste_and_counts_its_reference() {
     let world = World::new().await;
-    assert_eq!(
-        put(&world.db, "p", "a", Some("a/1")).await,
-        said("stored", Some("a/1"), false)
-    );
+    assert_eq!(put(&world.db, "p", "a", Some("a/1")).await, said("stored", Some("a/1"), false));
     let stored = "SELECT count(*) FROM pastes p JOIN content c USING (content_hash)
                   WHERE p.short_code = 'p' AND p.deletion_status = 'NOT_EXPIRED'
                     AND p.expires_at - p.created_at = interval '1 hour'
@@ -127,10 +104,7 @@ async fn a_put_under_a_taken_short_code_counts_nothing_for_the_other_body() {
     put(&world.db, "p", "a", Some("a/1")).await;
     let taken = put(&world.db, "p", "b", Some("b/1")).await;
     assert_eq!(taken, said("duplicate", Some("a/1"), true));
-    assert_eq!(
-        (ref_count(&world, "a").await, ref_count(&world, "b").await),
-        (Some(1), None)
-    );
+    assert_eq!((ref_count(&world, "a").await, ref_count(&world, "b").await), (Some(1), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,10 +119,7 @@ async fn repeating_only_the_sql_never_says_to_drop_the_live_body() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_without_a_key_asks_for_an_upload_and_inserts_nothing() {
     let world = World::new().await;
-    assert_eq!(
-        put(&world.db, "p", "a", None).await,
-        said("needs_upload", None, false)
-    );
+    assert_eq!(put(&world.db, "p", "a", None).await, said("needs_upload", None, false));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
     assert_eq!(world.count("SELECT count(*) FROM content").await, 0);
 }
@@ -157,10 +128,7 @@ async fn a_put_without_a_key_asks_for_an_upload_and_inserts_nothing() {
 async fn a_put_without_a_key_of_a_known_body_needs_no_upload() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
-    assert_eq!(
-        put(&world.db, "q", "a", None).await,
-        said("stored", Some("a/1"), false)
-    );
+    assert_eq!(put(&world.db, "q", "a", None).await, said("stored", Some("a/1"), false));
     assert_eq!(ref_count(&world, "a").await, Some(2));
 }
 
@@ -185,10 +153,7 @@ async fn writers_that_put_the_same_new_body_at_once_agree_on_one_upload() {
         });
     }
     let said = writers.join_all().await;
-    assert!(
-        said.iter()
-            .all(|put| put.outcome == "stored" && put.s3_key == said[0].s3_key)
-    );
+    assert!(said.iter().all(|put| put.outcome == "stored" && put.s3_key == said[0].s3_key));
     assert_eq!(said.iter().filter(|put| put.drop_upload).count(), 7);
     assert_eq!(ref_count(&world, "a").await, Some(8));
 }
@@ -197,31 +162,18 @@ async fn writers_that_put_the_same_new_body_at_once_agree_on_one_upload() {
 async fn an_upload_key_that_belongs_to_another_body_is_refused() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
-    let refused = try_put(&world.db, "q", "b", Some("a/1"))
-        .await
-        .expect_err("a used key");
+    let refused = try_put(&world.db, "q", "b", Some("a/1")).await.expect_err("a used key");
     assert_eq!(refused.code(), Some(&SqlState::UNIQUE_VIOLATION));
-    assert_eq!(
-        world.count("SELECT count(*) FROM pastes").await,
-        1,
-        "nothing half done"
-    );
-    assert_eq!(
-        put(&world.db, "q", "b", Some("b/1")).await,
-        said("stored", Some("b/1"), false)
-    );
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1, "nothing half done");
+    assert_eq!(put(&world.db, "q", "b", Some("b/1")).await, said("stored", Some("b/1"), false));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_arguments_are_refused() {
     let world = World::new().await;
-    for arguments in [
-        "'', 'h', 'k'",
-        "NULL, 'h', 'k'",
-        "'p', '', 'k'",
-        "'p', NULL, 'k'",
-        "'p', 'h', ''",
-    ] {
+    for arguments in
+        ["'', 'h', 'k'", "NULL, 'h', 'k'", "'p', '', 'k'", "'p', NULL, 'k'", "'p', 'h', ''"]
+    {
         let put = format!("SELECT * FROM paste_put({arguments}, 1, NULL)");
         assert_refused(&world, &SqlState::INVALID_PARAMETER_VALUE, &put).await;
     }
@@ -248,14 +200,7 @@ async fn a_paste_can_be_extended_to_never_expire() {
     let world = World::new().await;
     world.put("p", "a", In(60.0)).await;
     let extended = "SELECT paste_extend('p', NULL)";
-    assert!(
-        world
-            .db
-            .query_one(extended, &[])
-            .await
-            .expect("extend")
-            .get::<_, bool>(0)
-    );
+    assert!(world.db.query_one(extended, &[]).await.expect("extend").get::<_, bool>(0));
     let never = "SELECT count(*) FROM pastes WHERE expires_at IS NULL";
     assert_eq!(world.count(never).await, 1);
 }
@@ -271,14 +216,8 @@ async fn what_is_going_or_gone_cannot_be_extended() {
     assert!(!extend(&world.db, "claimed").await, "in progress");
     let released = claim_some(&worker, 1).await;
     worker.release(&released).await.expect("release");
-    worker
-        .give_back(released.fence, "test")
-        .await
-        .expect("give back");
-    assert!(
-        !extend(&world.db, "released").await,
-        "its reference is gone"
-    );
+    worker.give_back(released.fence, "test").await.expect("give back");
+    assert!(!extend(&world.db, "released").await, "its reference is gone");
     world.put("tombstone", "t", Ago(60.0)).await;
     world
         .run_sql("UPDATE pastes SET deletion_status = 'DELETED' WHERE short_code = 'tombstone'")
@@ -303,9 +242,7 @@ async fn extend_during_a_claim_that_ends_by(end: &str) -> bool {
     let extending = until_it_waits(&world, |db| async move { extend(&db, "p").await }).await;
     claiming.batch_execute(end).await.expect(end);
     let extended = extending.await.expect("extend");
-    let in_future = world
-        .count("SELECT count(*) FROM pastes WHERE expires_at > now()")
-        .await;
+    let in_future = world.count("SELECT count(*) FROM pastes WHERE expires_at > now()").await;
     assert_eq!(in_future == 1, extended, "it says what it did");
     extended
 }
@@ -338,11 +275,7 @@ async fn expire_now_has_nothing_to_do_for_what_is_expired_going_or_gone() {
     assert!(!expire_now(&world.db, "expired").await);
     let worker = world.worker().await;
     let claimed = claim_some(&worker, 1).await;
-    assert_eq!(
-        codes(&claimed),
-        ["expired"],
-        "it kept its place in the queue"
-    );
+    assert_eq!(codes(&claimed), ["expired"], "it kept its place in the queue");
     assert!(!expire_now(&world.db, "expired").await, "in progress");
     assert!(!expire_now(&world.db, "nobody").await);
 }
@@ -364,9 +297,7 @@ async fn nobody_changes_expiry_or_body_of_a_paste_that_is_being_deleted() {
         let update = format!("UPDATE pastes SET {change}");
         assert_refused(&world, &SqlState::OBJECT_IN_USE, &update).await;
     }
-    world
-        .run_sql("UPDATE pastes SET expires_at = expires_at, created_at = now()")
-        .await;
+    world.run_sql("UPDATE pastes SET expires_at = expires_at, created_at = now()").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -376,10 +307,7 @@ async fn nobody_revives_a_paste_that_has_given_its_body_back() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
     worker.release(&claim).await.expect("release");
-    worker
-        .give_back(claim.fence, "test")
-        .await
-        .expect("give back");
+    worker.give_back(claim.fence, "test").await.expect("give back");
     let state = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
     let later = "UPDATE pastes SET expires_at = now() + interval '1 day'";
     assert_refused(&world, &state, later).await;
@@ -429,17 +357,11 @@ async fn hold_dooms(world: &World) -> oneshot::Sender<()> {
         )
         .await;
     let holder = connect(&world.database_url).await;
-    holder
-        .batch_execute("SELECT pg_advisory_lock(1)")
-        .await
-        .expect("hold");
+    holder.batch_execute("SELECT pg_advisory_lock(1)").await.expect("hold");
     let (let_go, told) = oneshot::channel();
     tokio::spawn(async move {
         let _ = told.await;
-        holder
-            .batch_execute("SELECT pg_advisory_unlock(1)")
-            .await
-            .expect("let go");
+        holder.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("let go");
     });
     let_go
 }
@@ -457,33 +379,17 @@ async fn a_put_that_waited_for_the_doom_of_its_body_gets_a_new_incarnation_that_
     });
     let held = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    world
-        .until("the release is about to doom the body", held)
-        .await;
+    world.until("the release is about to doom the body", held).await;
     world.upload("fresh", "body").await;
-    let putting = until_it_waits(&world, |db| async move {
-        put(&db, "new", "body", Some("fresh")).await
-    });
+    let putting =
+        until_it_waits(&world, |db| async move { put(&db, "new", "body", Some("fresh")).await });
     let putting = putting.await;
     let_go.send(()).expect("let go");
     let released = releasing.await.expect("release");
-    assert_eq!(
-        putting.await.expect("put"),
-        said("stored", Some("fresh"), false)
-    );
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete objects");
-    worker
-        .finish(&claim, &objects, &PhaseTimes::default())
-        .await
-        .expect("finish");
-    assert_eq!(
-        world.object(&old_key).await,
-        None,
-        "the old incarnation is gone"
-    );
+    assert_eq!(putting.await.expect("put"), said("stored", Some("fresh"), false));
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete objects");
+    worker.finish(&claim, &objects, &PhaseTimes::default()).await.expect("finish");
+    assert_eq!(world.object(&old_key).await, None, "the old incarnation is gone");
     assert_eq!(world.read("new").await.as_deref(), Some("body"));
     world.assert_drained().await;
 }
@@ -496,10 +402,7 @@ async fn a_release_that_waited_for_a_put_leaves_it_the_body() {
     let claim = claim_some(&worker, 1).await;
     let writing = connect(&world.database_url).await;
     writing.batch_execute("BEGIN").await.expect("begin");
-    assert_eq!(
-        put(&writing, "new", "body", None).await,
-        said("stored", Some(&key), false)
-    );
+    assert_eq!(put(&writing, "new", "body", None).await, said("stored", Some(&key), false));
     let releasing = tokio::spawn({
         let (worker, claim) = (worker.clone(), claim.clone());
         async move { worker.release(&claim).await.expect("release") }
@@ -510,14 +413,8 @@ async fn a_release_that_waited_for_a_put_leaves_it_the_body() {
     writing.batch_execute("COMMIT").await.expect("commit");
     let released = releasing.await.expect("release");
     assert_eq!((released.doomed.len(), released.drift), (0, 0));
-    let objects = worker
-        .delete_objects(&claim, &released)
-        .await
-        .expect("delete objects");
-    worker
-        .finish(&claim, &objects, &PhaseTimes::default())
-        .await
-        .expect("finish");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete objects");
+    worker.finish(&claim, &objects, &PhaseTimes::default()).await.expect("finish");
     assert_eq!(world.read("new").await.as_deref(), Some("body"));
     world.assert_drained().await;
 }

@@ -20,8 +20,12 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS pastes_claim_idx
     ON pastes (claim_id) WHERE deletion_status = 'DELETION_IN_PROGRESS';
 
 -- step: index pastes_in_progress_idx: rows in progress that no claim covers, by age
+-- The second condition keeps finish and reset, which look for a claim_id, from taking this index:
+-- both look empty to the planner, and this one holds every dead entry of the night (measured: 0.3 s
+-- instead of 0.4 ms for one claim, under a long transaction).
 CREATE INDEX CONCURRENTLY IF NOT EXISTS pastes_in_progress_idx
-    ON pastes (deletion_initiated_at) WHERE deletion_status = 'DELETION_IN_PROGRESS';
+    ON pastes (deletion_initiated_at)
+    WHERE deletion_status = 'DELETION_IN_PROGRESS' AND deletion_initiated_at IS NOT NULL;
 
 -- step: index pastes_content_hash_idx: who else references a body, before it is doomed
 CREATE INDEX CONCURRENTLY IF NOT EXISTS pastes_content_hash_idx
@@ -45,11 +49,11 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS deletion_claims_ended_idx
     WHERE finished_at IS NOT NULL OR reset_at IS NOT NULL;
 
 -- step: repeat: pastes: give rows that another system left in progress an age
--- Without one the watchdog could never call them stuck. Finds them through pastes_in_progress_idx.
+-- Without one the watchdog could never call them stuck. Finds them through pastes_claim_idx.
 WITH ageless AS (
     SELECT short_code FROM pastes
      WHERE deletion_status = 'DELETION_IN_PROGRESS' AND deletion_initiated_at IS NULL
-       AND $1::bigint = 0
+       AND claim_id IS NULL AND $1::bigint = 0
      LIMIT 5000
 ), aged AS (
     UPDATE pastes p SET deletion_initiated_at = now()
@@ -106,3 +110,10 @@ SELECT pg_temp.set_options('deletion_claims', ARRAY[
     ['autovacuum_vacuum_threshold', '2000'],
     ['autovacuum_analyze_scale_factor', '0'],
     ['autovacuum_analyze_threshold', '2000']]);
+
+-- step: pastes: fresh statistics
+-- Without any (a fresh load, a restore) the cross-check of a release reads the whole table.
+ANALYZE pastes;
+
+-- step: content: fresh statistics
+ANALYZE content;

@@ -9,7 +9,7 @@ SET deletion_status = 'NOT_EXPIRED',
     claim_id = NULL,
     content_hash = CASE WHEN $5::boolean THEN NULL ELSE pastes.content_hash END,
     doomed_key = CASE WHEN $5::boolean THEN bad.s3_key ELSE pastes.doomed_key END,
-    attempts = pastes.attempts + 1,
+    attempts = least(pastes.attempts + 1, 32767),
     retry_at = CASE
         WHEN pastes.attempts + 1 >= $6::int THEN 'infinity'
         ELSE now() + least((pastes.attempts + 1) ^ 2, $7::float8) * interval '1 second'

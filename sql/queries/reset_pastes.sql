@@ -2,7 +2,7 @@
 -- $1 claim id, $2 released (its rows hold no reference any more), $3 counts as an attempt (the
 -- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
 -- many attempts (NULL = never: only a row that failed alone is dead-lettered),
--- $6 backoff cap in seconds.
+-- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process.
 UPDATE pastes
 SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
@@ -11,8 +11,7 @@ SET deletion_status = 'NOT_EXPIRED',
     attempts = CASE WHEN $3::boolean THEN least(attempts + 1, 32767) ELSE attempts END,
     retry_at = CASE
         WHEN NOT $3::boolean THEN retry_at
-        -- Not a row's first failure: it was not alone in its process then.
-        WHEN attempts > 0 AND attempts + 1 >= $5::int THEN 'infinity'
+        WHEN attempts >= $7::int AND attempts + 1 >= $5::int THEN 'infinity'
         ELSE now() + least((attempts + 1) ^ 2, $6::float8) * interval '1 second'
     END,
     last_error = coalesce($4, last_error)

@@ -5,5 +5,6 @@ UPDATE pastes SET deletion_initiated_at = now()
 WHERE short_code IN (
     SELECT short_code FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND deletion_initiated_at IS NULL
+      AND claim_id IS NULL
     LIMIT $1::int
     FOR NO KEY UPDATE SKIP LOCKED)

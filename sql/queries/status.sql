@@ -22,6 +22,8 @@ SELECT
      WHERE finished_at IS NULL AND reset_at IS NULL
        AND heartbeat_at < now() - $2::float8 * interval '1 second') AS stuck_claims,
     (SELECT coalesce(sum(rows_deleted), 0)::bigint FROM deletion_claims
-     WHERE finished_at > now() - interval '24 hours') AS deleted_24h,
+     WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
+       AND coalesce(finished_at, reset_at) > now() - interval '24 hours') AS deleted_24h,
     (SELECT coalesce(sum(rows_deleted), 0)::bigint FROM deletion_claims
-     WHERE finished_at > now() - interval '1 minute') AS deleted_1m
+     WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
+       AND coalesce(finished_at, reset_at) > now() - interval '1 minute') AS deleted_1m

@@ -22,11 +22,7 @@ pub enum ConfigError {
     #[error("{0}")]
     Invalid(String),
     #[error("no {key}: set {well_known} or {variable}, or `{key}` in a file named by --config")]
-    Missing {
-        key: &'static str,
-        well_known: &'static str,
-        variable: &'static str,
-    },
+    Missing { key: &'static str, well_known: &'static str, variable: &'static str },
 }
 
 /// The settings by file (if one is named), environment and defaults.
@@ -57,9 +53,7 @@ pub fn default_toml() -> String {
     let mut options = confique::toml::FormatOptions::default();
     options.general.comments = true;
     let body = confique::toml::template::<Settings>(options);
-    body.lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+    body.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// confique prints a chain of causes on several lines; cron mails want one.
@@ -77,37 +71,25 @@ fn one_line(error: &dyn std::error::Error) -> String {
 }
 
 fn read_file(path: &Path) -> Result<<Settings as Config>::Layer, ConfigError> {
-    let failed = |reason: String| ConfigError::File {
-        path: path.display().to_string(),
-        reason,
-    };
+    let failed = |reason: String| ConfigError::File { path: path.display().to_string(), reason };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| failed(toml_reason(&error, &text)))?;
     if let Some(key) = unknown_key(&table, &Settings::META, "") {
-        return Err(ConfigError::UnknownKey {
-            key,
-            path: path.display().to_string(),
-        });
+        return Err(ConfigError::UnknownKey { key, path: path.display().to_string() });
     }
     toml::from_str(&text).map_err(|error| failed(toml_reason(&error, &text)))
 }
 
 /// The parser's own rendering quotes the offending line, which may hold a password.
 fn toml_reason(error: &toml::de::Error, text: &str) -> String {
-    let line = error
-        .span()
-        .map_or(1, |span| text[..span.start.min(text.len())].lines().count());
+    let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count());
     format!("line {}: {}", line.max(1), error.message())
 }
 
 fn unknown_key(table: &toml::Table, meta: &Meta, path: &str) -> Option<String> {
     table.iter().find_map(|(name, value)| {
-        let here = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
-        };
+        let here = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         let Some(field) = meta.fields.iter().find(|field| field.name == name) else {
             return Some(here);
         };
@@ -133,11 +115,7 @@ fn variables(meta: &'static Meta) -> Vec<&'static str> {
         FieldKind::Leaf { env, .. } => env.into_iter().collect(),
         FieldKind::Nested { meta } => variables(meta),
     };
-    let mut names: Vec<_> = meta
-        .fields
-        .iter()
-        .flat_map(|field| of_field(field.kind))
-        .collect();
+    let mut names: Vec<_> = meta.fields.iter().flat_map(|field| of_field(field.kind)).collect();
     names.push("CLEANUP_CONFIG");
     names
 }
@@ -169,49 +147,31 @@ impl Settings {
             ),
             (
                 (1..=10_000).contains(&self.worker.batch_size),
-                format!(
-                    "worker.batch_size is {}, not 1 to 10000",
-                    self.worker.batch_size
-                ),
+                format!("worker.batch_size is {}, not 1 to 10000", self.worker.batch_size),
             ),
             (
                 (1..=64).contains(&self.worker.concurrency),
-                format!(
-                    "worker.concurrency is {}, not 1 to 64",
-                    self.worker.concurrency
-                ),
+                format!("worker.concurrency is {}, not 1 to 64", self.worker.concurrency),
             ),
             (
                 (2..=1000).contains(&self.postgres.pool_size),
-                format!(
-                    "postgres.pool_size is {}, not 2 to 1000",
-                    self.postgres.pool_size
-                ),
+                format!("postgres.pool_size is {}, not 2 to 1000", self.postgres.pool_size),
             ),
             (
                 (1..=1000).contains(&self.worker.max_attempts),
-                format!(
-                    "worker.max_attempts is {}, not 1 to 1000",
-                    self.worker.max_attempts
-                ),
+                format!("worker.max_attempts is {}, not 1 to 1000", self.worker.max_attempts),
             ),
             (
                 self.worker.heartbeat_interval >= Duration::from_millis(100),
                 "worker.heartbeat_interval is shorter than 100ms".into(),
             ),
-            (
-                self.lock.ttl >= Duration::from_secs(3),
-                "lock.ttl is shorter than 3s".into(),
-            ),
+            (self.lock.ttl >= Duration::from_secs(3), "lock.ttl is shorter than 3s".into()),
             (!self.lock.key.is_empty(), "lock.key is empty".into()),
             (
                 self.watchdog.tick >= Duration::from_millis(100),
                 "watchdog.tick is shorter than 100ms".into(),
             ),
-            (
-                self.s3.deadline >= Duration::from_secs(1),
-                "s3.deadline is shorter than 1s".into(),
-            ),
+            (self.s3.deadline >= Duration::from_secs(1), "s3.deadline is shorter than 1s".into()),
             (
                 self.cache.key_pattern.is_empty()
                     || self.cache.key_pattern.contains("{short_code}"),
@@ -248,15 +208,11 @@ impl Settings {
     }
 
     pub fn bucket(&self) -> Result<&str, ConfigError> {
-        self.s3
-            .bucket
-            .as_deref()
-            .filter(|name| !name.is_empty())
-            .ok_or(ConfigError::Missing {
-                key: "s3.bucket",
-                well_known: "S3_BUCKET",
-                variable: "CLEANUP_S3_BUCKET",
-            })
+        self.s3.bucket.as_deref().filter(|name| !name.is_empty()).ok_or(ConfigError::Missing {
+            key: "s3.bucket",
+            well_known: "S3_BUCKET",
+            variable: "CLEANUP_S3_BUCKET",
+        })
     }
 }
 

@@ -24,16 +24,11 @@ pub(super) struct Migrate {
 impl Migrate {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         let client = super::connect(settings).await?;
-        let options = migrate::Options {
-            remove_blockers: self.remove_blockers,
-            roles: self.roles,
-        };
+        let options = migrate::Options { remove_blockers: self.remove_blockers, roles: self.roles };
         let report = migrate::migrate(&client, &options, &mut |line| eprintln!("{line}")).await?;
         if self.rebind_bucket {
             let bucket = settings.bucket()?;
-            let rebound = client
-                .execute(REBIND_BUCKET, &[&bucket, &settings.s3.prefix])
-                .await;
+            let rebound = client.execute(REBIND_BUCKET, &[&bucket, &settings.s3.prefix]).await;
             rebound.map_err(|error| anyhow!("cannot rebind the bucket: {}", describe(&error)))?;
         }
         match report.applied.is_empty() {

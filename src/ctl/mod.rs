@@ -61,8 +61,5 @@ impl CtlCli {
 
 async fn connect(settings: &Settings) -> Result<Client> {
     let target = Target::new(settings, "cleanupctl", None)?;
-    target
-        .connect()
-        .await
-        .map_err(|error| target.explain(&error))
+    target.open().await
 }

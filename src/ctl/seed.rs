@@ -69,14 +69,11 @@ struct Writer {
 
 impl Seed {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
-        for (name, share) in [
-            ("--expired-share", self.expired_share),
-            ("--distinct-share", self.distinct_share),
-        ] {
+        for (name, share) in
+            [("--expired-share", self.expired_share), ("--distinct-share", self.distinct_share)]
+        {
             if !(0.0..=1.0).contains(&share) {
-                bail!(crate::config::ConfigError::Invalid(format!(
-                    "{name} {share} is not 0 to 1"
-                )));
+                bail!(crate::config::ConfigError::Invalid(format!("{name} {share} is not 0 to 1")));
             }
         }
         let objects = Objects::new(settings).await?;
@@ -119,9 +116,8 @@ impl Seed {
     fn groups(&self) -> Vec<Group> {
         let bodies =
             ((self.pastes as f64 * self.distinct_share).ceil() as u64).clamp(1, self.pastes.max(1));
-        let mut groups: Vec<Group> = (0..bodies.min(self.pastes))
-            .map(|_| Group { pastes: 1 })
-            .collect();
+        let mut groups: Vec<Group> =
+            (0..bodies.min(self.pastes)).map(|_| Group { pastes: 1 }).collect();
         for _ in bodies..self.pastes {
             let chosen = fastrand::usize(..groups.len());
             groups[chosen].pastes += 1;
@@ -145,9 +141,8 @@ async fn create_bucket(objects: &Objects) -> Result<()> {
 
 impl Writer {
     async fn put_group(self: Arc<Self>, group: Group) -> Result<()> {
-        let body: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..))
-            .take(self.body_bytes)
-            .collect();
+        let body: Vec<u8> =
+            std::iter::repeat_with(|| fastrand::u8(..)).take(self.body_bytes).collect();
         let hash = Sha256::digest(&body).to_vec();
         for _ in 0..group.pastes {
             self.put(&hash, &body).await?;
@@ -160,24 +155,16 @@ impl Writer {
         let short_code = Uuid::new_v4().simple().to_string()[..12].to_string();
         let expires_in = self.expires_in_s();
         // First without an upload: most shared bodies are there already.
-        let (outcome, _) = self
-            .put_row(&short_code, hash, None, body.len(), expires_in)
-            .await?;
+        let (outcome, _) = self.put_row(&short_code, hash, None, body.len(), expires_in).await?;
         if outcome == "stored" {
             return Ok(());
         }
-        let key = format!(
-            "{}{}/{}",
-            self.objects.prefix(),
-            hex(hash),
-            Uuid::new_v4().simple()
-        );
+        let key = format!("{}{}/{}", self.objects.prefix(), hex(hash), Uuid::new_v4().simple());
         self.upload(&key, body).await?;
-        let (_, drop_upload) = self
-            .put_row(&short_code, hash, Some(&key), body.len(), expires_in)
-            .await?;
+        let (_, drop_upload) =
+            self.put_row(&short_code, hash, Some(&key), body.len(), expires_in).await?;
         if drop_upload {
-            self.objects.delete(&[key]).await?;
+            self.objects.delete(&[key], || {}).await?;
         }
         Ok(())
     }

@@ -56,10 +56,7 @@ impl Status {
         let fleet = fleet::read(&client).await?;
         let failed = |error| anyhow!("status: {}", describe(&error));
         let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
-        let row = client
-            .query_one(STATUS, &[&MOST_COUNTED, &stuck_after])
-            .await
-            .map_err(failed)?;
+        let row = client.query_one(STATUS, &[&MOST_COUNTED, &stuck_after]).await.map_err(failed)?;
         let workers = client.query(OPEN_CLAIMS, &[]).await.map_err(failed)?;
         let figures = Figures {
             bucket: fleet.bucket,
@@ -90,30 +87,15 @@ impl Status {
 }
 
 fn show(figures: &Figures) -> String {
-    let more = if figures.backlog >= i64::from(MOST_COUNTED) {
-        "+"
-    } else {
-        ""
-    };
+    let more = if figures.backlog >= i64::from(MOST_COUNTED) { "+" } else { "" };
     let seconds = |s: i64| {
         let age = std::time::Duration::from_secs(u64::try_from(s).unwrap_or_default());
         humantime::format_duration(age).to_string()
     };
-    let overdue = figures
-        .oldest_overdue_s
-        .map_or("nothing overdue".into(), seconds);
+    let overdue = figures.oldest_overdue_s.map_or("nothing overdue".into(), seconds);
     let rows = [
-        (
-            "bucket",
-            figures
-                .bucket
-                .clone()
-                .unwrap_or_else(|| "not bound yet".into()),
-        ),
-        (
-            "paused",
-            figures.paused.clone().unwrap_or_else(|| "no".into()),
-        ),
+        ("bucket", figures.bucket.clone().unwrap_or_else(|| "not bound yet".into())),
+        ("paused", figures.paused.clone().unwrap_or_else(|| "no".into())),
         ("backlog", format!("{}{more}", thousands(figures.backlog))),
         ("oldest overdue", overdue),
         ("in progress", thousands(figures.rows_in_progress)),
@@ -124,10 +106,7 @@ fn show(figures: &Figures) -> String {
         ("deleted, last minute", thousands(figures.deleted_1m)),
         ("deleted, last 24 h", thousands(figures.deleted_24h)),
     ];
-    let fleet = table(
-        &["fleet", ""],
-        rows.map(|(name, value)| vec![name.to_string(), value]),
-    );
+    let fleet = table(&["fleet", ""], rows.map(|(name, value)| vec![name.to_string(), value]));
     if figures.workers.is_empty() {
         return fleet;
     }
@@ -136,8 +115,5 @@ fn show(figures: &Figures) -> String {
         let (claims, rows) = (thousands(worker.claims), thousands(worker.rows));
         vec![worker.worker.to_string(), claims, rows, beat]
     });
-    format!(
-        "{fleet}\n{}",
-        table(&["worker", "claims", "pastes", "last beat"], workers)
-    )
+    format!("{fleet}\n{}", table(&["worker", "claims", "pastes", "last beat"], workers))
 }

@@ -24,26 +24,16 @@ pub enum MigrateError {
         "migration step `{step}` got no lock in {}: a long transaction holds its table ({holders}); end it or wait for its end, then run `cleanupctl migrate` again",
         humantime::format_duration(*waited)
     )]
-    Locked {
-        step: String,
-        waited: Duration,
-        holders: String,
-    },
+    Locked { step: String, waited: Duration, holders: String },
     #[error("migration step `{step}` failed: {}; repair the cause, then run `cleanupctl migrate` again", describe(.cause))]
-    Step {
-        step: String,
-        cause: tokio_postgres::Error,
-    },
+    Step { step: String, cause: tokio_postgres::Error },
     /// `IF NOT EXISTS` was content with something that is not the index.
     #[error(
         "the name {index} is taken by something that is not a valid index of the fleet's tables: rename that, then run `cleanupctl migrate` again"
     )]
     NameTaken { index: String },
     #[error("could not {doing}: {}", describe(.cause))]
-    Postgres {
-        doing: &'static str,
-        cause: tokio_postgres::Error,
-    },
+    Postgres { doing: &'static str, cause: tokio_postgres::Error },
 }
 
 impl MigrateError {
@@ -54,10 +44,7 @@ impl MigrateError {
 
     /// For `map_err`: the failure of a step.
     pub(super) fn in_step(step: &str) -> impl Fn(tokio_postgres::Error) -> Self {
-        move |cause| Self::Step {
-            step: step.to_owned(),
-            cause,
-        }
+        move |cause| Self::Step { step: step.to_owned(), cause }
     }
 }
 
@@ -81,16 +68,8 @@ pub enum SchemaError {
 /// The driver prints "db error" and hides the rest in its source; a person needs the rest.
 fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
-        let detail = db
-            .detail()
-            .map(|detail| format!(" ({detail})"))
-            .unwrap_or_default();
-        return format!(
-            "{} {}: {}{detail}",
-            db.severity(),
-            db.code().code(),
-            db.message()
-        );
+        let detail = db.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        return format!("{} {}: {}{detail}", db.severity(), db.code().code(), db.message());
     }
     match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -26,19 +26,13 @@ pub struct Blocker {
 /// Reads the catalog and, for rules that no constraint proves yet, the data.
 pub async fn look(client: &Client) -> Result<Findings, MigrateError> {
     let failed = MigrateError::while_doing("look at the existing tables");
-    let mut findings = Findings {
-        existing: Vec::new(),
-        blockers: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let mut findings =
+        Findings { existing: Vec::new(), blockers: Vec::new(), warnings: Vec::new() };
     let mut problems = Vec::new();
     for row in client.query(PREFLIGHT, &[]).await.map_err(&failed)? {
         let (verdict, finding) = (text(&row, 0)?, text(&row, 1)?);
         match verdict.as_str() {
-            "blocker" => findings.blockers.push(Blocker {
-                finding,
-                removal: text(&row, 2)?,
-            }),
+            "blocker" => findings.blockers.push(Blocker { finding, removal: text(&row, 2)? }),
             "warning" => findings.warnings.push(finding),
             _ => problems.push(finding),
         }
@@ -78,28 +72,18 @@ pub async fn clear(
     allowed: bool,
 ) -> Result<Vec<String>, MigrateError> {
     if !allowed && !blockers.is_empty() {
-        let blockers = blockers
-            .into_iter()
-            .map(|blocker| blocker.finding)
-            .collect();
+        let blockers = blockers.into_iter().map(|blocker| blocker.finding).collect();
         return Err(MigrateError::Blocked { blockers });
     }
     let mut removed = Vec::new();
     for Blocker { finding, removal } in blockers {
         let title = format!("remove {finding}");
-        runner
-            .run_step(&Step {
-                title: &title,
-                kind: StepKind::Locking,
-                sql: &removal,
-            })
-            .await?;
+        runner.run_step(&Step { title: &title, kind: StepKind::Locking, sql: &removal }).await?;
         removed.push(finding);
     }
     Ok(removed)
 }
 
 fn text(row: &Row, column: usize) -> Result<String, MigrateError> {
-    row.try_get(column)
-        .map_err(MigrateError::while_doing("read a finding about the tables"))
+    row.try_get(column).map_err(MigrateError::while_doing("read a finding about the tables"))
 }

@@ -68,9 +68,7 @@ impl<'a> Runner<'a> {
             self.run_step(&step).await?;
         }
         let recorded = self.client.execute(RECORD, &[version, name]).await;
-        recorded
-            .map(drop)
-            .map_err(MigrateError::while_doing("record the migration"))
+        recorded.map(drop).map_err(MigrateError::while_doing("record the migration"))
     }
 
     /// Builds those indexes of a completed migration again that are invalid or gone.
@@ -94,8 +92,7 @@ impl<'a> Runner<'a> {
         match step.kind {
             StepKind::Locking => {
                 let client = self.client;
-                self.patiently(step, async || client.batch_execute(step.sql).await)
-                    .await
+                self.patiently(step, async || client.batch_execute(step.sql).await).await
             }
             StepKind::Index(name) => self.build_index(step, name).await.map(drop),
             StepKind::Repeat => self.repeat(step).await,
@@ -106,9 +103,8 @@ impl<'a> Runner<'a> {
         let client = self.client;
         let (mut total, mut position) = (0, Some(0_i64));
         while let Some(at) = position {
-            let row = self
-                .patiently(step, async || client.query_one(step.sql, &[&at]).await)
-                .await?;
+            let row =
+                self.patiently(step, async || client.query_one(step.sql, &[&at]).await).await?;
             let changed: i64 = row.try_get(0).map_err(MigrateError::in_step(step.title))?;
             position = row.try_get(1).map_err(MigrateError::in_step(step.title))?;
             total += changed;
@@ -127,13 +123,8 @@ impl<'a> Runner<'a> {
             return Ok(false);
         }
         self.say(&format!("building {}", step.title));
-        client
-            .batch_execute("SET lock_timeout = 0")
-            .await
-            .map_err(&failed)?;
-        let built = self
-            .patiently(step, async || rebuild(client, name, step.sql).await)
-            .await;
+        client.batch_execute("SET lock_timeout = 0").await.map_err(&failed)?;
+        let built = self.patiently(step, async || rebuild(client, name, step.sql).await).await;
         if built.is_err() {
             // An invalid unique index would go on refusing writes.
             let _ = drop_leftover(client, name).await;
@@ -143,9 +134,7 @@ impl<'a> Runner<'a> {
         restored.map_err(&failed)?;
         match index_state(client, name).await.map_err(&failed)?.ready {
             true => Ok(true),
-            false => Err(MigrateError::NameTaken {
-                index: name.to_owned(),
-            }),
+            false => Err(MigrateError::NameTaken { index: name.to_owned() }),
         }
     }
 
@@ -180,11 +169,7 @@ impl<'a> Runner<'a> {
     }
 
     async fn lock_holders(&self) -> String {
-        let rows = self
-            .client
-            .query(LOCK_HOLDERS, &[])
-            .await
-            .unwrap_or_default();
+        let rows = self.client.query(LOCK_HOLDERS, &[]).await.unwrap_or_default();
         let holders: Vec<String> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
         match holders.is_empty() {
             true => "its holder is not to be seen".to_owned(),
@@ -200,10 +185,7 @@ struct IndexState {
 
 async fn index_state(client: &Client, name: &str) -> Result<IndexState, Error> {
     let row = client.query_one(INDEX_STATE, &[&name]).await?;
-    Ok(IndexState {
-        ready: row.try_get(0)?,
-        leftover: row.try_get(1)?,
-    })
+    Ok(IndexState { ready: row.try_get(0)?, leftover: row.try_get(1)? })
 }
 
 async fn rebuild(client: &Client, name: &str, sql: &str) -> Result<(), Error> {
@@ -219,8 +201,5 @@ async fn drop_leftover(client: &Client, name: &str) -> Result<(), Error> {
 }
 
 fn got_no_lock(error: &Error) -> bool {
-    matches!(
-        error.code(),
-        Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED)
-    )
+    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
 }

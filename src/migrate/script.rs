@@ -34,28 +34,18 @@ const MARK: &str = "-- step: ";
 
 pub fn steps(file: &str) -> impl Iterator<Item = Step<'_>> {
     let starts = file.match_indices(MARK).map(|(at, _)| at);
-    let marks: Vec<usize> = starts
-        .filter(|&at| at == 0 || file.as_bytes()[at - 1] == b'\n')
-        .collect();
+    let marks: Vec<usize> =
+        starts.filter(|&at| at == 0 || file.as_bytes()[at - 1] == b'\n').collect();
     let ends: Vec<usize> = marks.iter().skip(1).copied().chain([file.len()]).collect();
-    marks
-        .into_iter()
-        .zip(ends)
-        .map(|(from, to)| step(&file[from + MARK.len()..to]))
+    marks.into_iter().zip(ends).map(|(from, to)| step(&file[from + MARK.len()..to]))
 }
 
 fn step(text: &str) -> Step<'_> {
     let (title, sql) = text.split_once('\n').unwrap_or((text, ""));
     if let Some(title) = title.strip_prefix("repeat: ") {
-        return Step {
-            title,
-            kind: StepKind::Repeat,
-            sql,
-        };
+        return Step { title, kind: StepKind::Repeat, sql };
     }
-    let index = title
-        .strip_prefix("index ")
-        .and_then(|rest| rest.split_once(':'));
+    let index = title.strip_prefix("index ").and_then(|rest| rest.split_once(':'));
     let kind = index.map_or(StepKind::Locking, |(name, _)| StepKind::Index(name));
     Step { title, kind, sql }
 }
@@ -73,13 +63,6 @@ mod tests {
         assert_eq!(found[0].title, "tables");
         assert_eq!(found[0].sql, "CREATE TABLE t ();\n\n");
         assert_eq!(found[1].kind, StepKind::Index("t_idx"));
-        assert_eq!(
-            found[2],
-            Step {
-                title: "fill",
-                kind: StepKind::Repeat,
-                sql: "X;\n"
-            }
-        );
+        assert_eq!(found[2], Step { title: "fill", kind: StepKind::Repeat, sql: "X;\n" });
     }
 }

@@ -7,19 +7,20 @@ use aws_sdk_s3::{
     operation::delete_objects::{DeleteObjectsError, DeleteObjectsOutput},
 };
 
-const THROTTLED: [&str; 6] = [
-    "SlowDown",
-    "ServiceUnavailable",
-    "Throttling",
-    "ThrottlingException",
-    "RequestLimitExceeded",
-    "BandwidthLimitExceeded",
-];
-const PASSING: [&str; 4] = [
-    "InternalError",
-    "RequestTimeout",
-    "OperationAborted",
-    "ServerBusy",
+/// Beside everything that begins with `SlowDown` (MinIO has several).
+const THROTTLED: [&str; 4] =
+    ["Throttling", "ThrottlingException", "RequestLimitExceeded", "BandwidthLimitExceeded"];
+/// Parts of codes that speak of the store's own troubles, on AWS and elsewhere.
+const PASSING: [&str; 6] = ["Internal", "Unavailable", "Timeout", "Busy", "Aborted", "XMinio"];
+const LONGEST_REASON: usize = 300;
+/// The few codes that are certainly about one key.
+const OWN: [&str; 6] = [
+    "ObjectLocked",
+    "InvalidObjectState",
+    "KeyTooLongError",
+    "InvalidArgument",
+    "InvalidRequest",
+    "MethodNotAllowed",
 ];
 const CREDENTIALS: [&str; 8] = [
     "InvalidAccessKeyId",
@@ -39,7 +40,7 @@ pub(super) enum Verdict {
     Gone,
     /// The store has no time: try again.
     Again(String),
-    /// Not allowed: this object's lock, or the credentials.
+    /// Not allowed, or not known: this object's own, or the credentials' or the store's.
     Denied(String),
     /// This key's own 4xx.
     Refused(String),
@@ -63,7 +64,7 @@ impl Answer {
         }
         for error in output.errors.unwrap_or_default() {
             let code = error.code.unwrap_or_default();
-            slow_down |= THROTTLED.contains(&code.as_str());
+            slow_down |= is_throttled(&code);
             let verdict = judge_key(&code, error.message.as_deref().unwrap_or_default());
             told.extend(error.key.map(|key| (key, verdict)));
         }
@@ -74,22 +75,27 @@ impl Answer {
                 None => silent.push(key.clone()),
             }
         }
-        Self {
-            verdicts,
-            silent,
-            slow_down,
-        }
+        Self { verdicts, silent, slow_down }
     }
 }
 
+fn is_throttled(code: &str) -> bool {
+    code.starts_with("SlowDown") || THROTTLED.contains(&code)
+}
+
+fn is_passing(code: &str) -> bool {
+    code.is_empty() || PASSING.iter().any(|part| code.contains(part))
+}
+
+/// What is neither known as passing nor as the key's own is `Denied`: a probe decides whether the
+/// store or the key is at fault. An outage must never turn rows into dead letters.
 fn judge_key(code: &str, message: &str) -> Verdict {
     let reason = format!("S3 {code}: {message}");
     match code {
         "NoSuchKey" | "NoSuchVersion" => Verdict::Gone,
-        code if THROTTLED.contains(&code) || PASSING.contains(&code) => Verdict::Again(reason),
-        code if CREDENTIALS.contains(&code) => Verdict::Denied(reason),
-        "AccessDenied" | "AllAccessDisabled" => Verdict::Denied(reason),
-        _ => Verdict::Refused(reason),
+        code if is_throttled(code) || is_passing(code) => Verdict::Again(reason),
+        code if OWN.contains(&code) => Verdict::Refused(reason),
+        _ => Verdict::Denied(reason),
     }
 }
 
@@ -110,38 +116,23 @@ impl From<SdkError<DeleteObjectsError>> for CallError {
     fn from(error: SdkError<DeleteObjectsError>) -> Self {
         let SdkError::ServiceError(answered) = &error else {
             let reason = innermost(&error);
-            return Self::Again {
-                reason,
-                slow_down: false,
-            };
+            return Self::Again { reason, slow_down: false };
         };
         let status = answered.raw().status().as_u16();
         let code = answered.err().code().unwrap_or_default();
-        let reason = format!(
-            "S3 {status} {code}: {}",
-            answered.err().message().unwrap_or("no message")
-        );
+        let reason =
+            format!("S3 {status} {code}: {}", answered.err().message().unwrap_or("no message"));
         match (status, code) {
             (_, "NoSuchBucket") => Self::NoBucket,
-            (_, code) if THROTTLED.contains(&code) => Self::Again {
-                reason,
-                slow_down: true,
-            },
-            (_, code) if PASSING.contains(&code) => Self::Again {
-                reason,
-                slow_down: false,
-            },
+            (_, code) if is_throttled(code) => Self::Again { reason, slow_down: true },
+            (_, code) if !code.is_empty() && is_passing(code) => {
+                Self::Again { reason, slow_down: false }
+            }
             (_, code) if CREDENTIALS.contains(&code) => Self::Denied(reason),
-            (429, _) => Self::Again {
-                reason,
-                slow_down: true,
-            },
+            (429, _) => Self::Again { reason, slow_down: true },
             (401 | 403, _) => Self::Denied(reason),
             (400..=499, _) => Self::Rejected(reason),
-            _ => Self::Again {
-                reason,
-                slow_down: false,
-            },
+            _ => Self::Again { reason, slow_down: false },
         }
     }
 }
@@ -152,5 +143,8 @@ fn innermost(error: &dyn std::error::Error) -> String {
     while let Some(next) = cause.source() {
         cause = next;
     }
-    format!("{error}: {cause}")
+    // Some of them are lists with a line for each thing tried.
+    let words: Vec<String> =
+        format!("{error}: {cause}").split_whitespace().map(Into::into).collect();
+    words.join(" ").chars().take(LONGEST_REASON).collect()
 }

@@ -27,34 +27,31 @@ struct State {
 impl Pace {
     pub fn new(max_keys_per_second: u32) -> Self {
         let limit = (max_keys_per_second > 0).then(|| f64::from(max_keys_per_second));
-        let state = State {
-            keys_per_second: limit,
-            next_free: Instant::now(),
-        };
-        Self {
-            limit,
-            state: Mutex::new(state),
-        }
+        let state = State { keys_per_second: limit, next_free: Instant::now() };
+        Self { limit, state: Mutex::new(state) }
     }
 
-    /// Waits until so many keys may be sent.
-    pub async fn take(&self, keys: usize) {
+    /// Waits until so many keys may be sent; says for how long.
+    pub async fn take(&self, keys: usize) -> Duration {
+        let asked = Instant::now();
         let start = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(rate) = state.keys_per_second else {
-                return;
+                return Duration::ZERO;
             };
             let start = state.next_free.max(Instant::now());
             state.next_free = start + Duration::from_secs_f64(keys as f64 / rate);
             start
         };
         tokio::time::sleep_until(start).await;
+        asked.elapsed()
     }
 
     pub fn slow_down(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = state.keys_per_second.unwrap_or(BRISK);
-        state.keys_per_second = Some((now / 2.0).max(SLOWEST));
+        let slowest = self.limit.map_or(SLOWEST, |limit| limit.min(SLOWEST));
+        state.keys_per_second = Some((now / 2.0).max(slowest));
     }
 
     pub fn recover(&self) {

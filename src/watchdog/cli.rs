@@ -49,10 +49,7 @@ impl WatchdogCli {
         let metrics = metrics::install()?;
         let listener = http::listen(settings.watchdog.listen).await?;
         let watchdog = Watchdog::start(settings).await?;
-        tracing::info!(
-            "watching; health and metrics on http://{}",
-            listener.local_addr()?
-        );
+        tracing::info!("watching; health and metrics on http://{}", listener.local_addr()?);
         let server = http::serve(listener, Arc::clone(&watchdog), metrics, shutdown.clone());
         let server = tokio::spawn(server);
         watchdog.run(&shutdown).await;

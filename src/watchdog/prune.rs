@@ -27,10 +27,7 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     };
     if pruned.claims + pruned.tombstones > 0 {
         let Pruned { claims, tombstones } = pruned;
-        info!(
-            claims,
-            tombstones, "pruned {claims} old claims, purged {tombstones} tombstones"
-        );
+        info!(claims, tombstones, "pruned {claims} old claims, purged {tombstones} tombstones");
     }
     Ok(pruned)
 }
@@ -39,9 +36,7 @@ async fn in_chunks(pool: &Pool, statement: &str, retention_s: f64) -> Result<u64
     let client = pool.get().await?;
     let mut total = 0;
     for _ in 0..STATEMENTS_PER_TICK {
-        let rows = client
-            .execute(statement, &[&retention_s, &ROWS_PER_STATEMENT])
-            .await?;
+        let rows = client.execute(statement, &[&retention_s, &ROWS_PER_STATEMENT]).await?;
         total += rows;
         if rows < ROWS_PER_STATEMENT as u64 {
             break;

@@ -8,7 +8,7 @@ use tokio_postgres::{Error, Row};
 use tracing::error;
 use uuid::Uuid;
 
-use crate::config::Settings;
+use crate::{claim::attempts_with_company, config::Settings};
 
 const HEIRS: &str = include_str!("../../sql/queries/reset_heirs.sql");
 const SPARE_ROWS: &str = include_str!("../../sql/queries/reset_spare_rows.sql");
@@ -66,38 +66,26 @@ pub async fn reset(
     why: Why<'_>,
 ) -> Result<Reset, Error> {
     let homeless = hand_on_debts(transaction, claim).await?;
-    let lease_expired = format!(
-        "worker lease expired (claim {}, worker {})",
-        claim.id, claim.worker
-    );
+    let lease_expired =
+        format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
     let (counts, last_error, reason) = match why {
         Why::WorkerSilent => (true, Some(lease_expired.as_str()), "worker lease expired"),
         Why::GivenBack(reason) => (false, None, reason),
     };
     // Only a row that failed alone is dead-lettered.
     let dead_at = (claim.rows_claimed == 1).then_some(i32::from(settings.worker.max_attempts));
+    let alone_from = attempts_with_company(settings.worker.batch_size) + 1;
     let cap = settings.worker.backoff_cap.as_secs_f64();
     let rows = transaction
         .query(
             PASTES,
-            &[
-                &claim.id,
-                &claim.released,
-                &counts,
-                &last_error,
-                &dead_at,
-                &cap,
-            ],
+            &[&claim.id, &claim.released, &counts, &last_error, &dead_at, &cap, &alone_from],
         )
         .await?;
     let reason = if homeless { KEYS_WITHOUT_A_ROW } else { reason };
     transaction.execute(CLAIM, &[&claim.id, &reason]).await?;
     let dead = |row: &&Row| row.get::<_, Option<bool>>("dead_letter") == Some(true);
-    Ok(Reset {
-        claims: 1,
-        rows: rows.len(),
-        dead_letters: rows.iter().filter(dead).count(),
-    })
+    Ok(Reset { claims: 1, rows: rows.len(), dead_letters: rows.iter().filter(dead).count() })
 }
 
 /// Every key that the claim doomed goes to the row that owes it. True when a key found no row.
@@ -105,27 +93,25 @@ async fn hand_on_debts(transaction: &Transaction<'_>, claim: &LockedClaim) -> Re
     if claim.doomed_keys.is_empty() {
         return Ok(false);
     }
-    let found = transaction
-        .query(HEIRS, &[&claim.id, &claim.heirs, &claim.doomed_keys])
-        .await?;
+    let found = transaction.query(HEIRS, &[&claim.id, &claim.heirs, &claim.doomed_keys]).await?;
     if found.len() == claim.doomed_keys.len() {
         return Ok(false);
     }
     // Somebody deleted paste rows by hand. Their debts go to other rows of the batch.
     let found: HashSet<String> = found.iter().map(|row| row.get("short_code")).collect();
     let pairs = claim.heirs.iter().zip(&claim.doomed_keys);
-    let keys: Vec<&String> = pairs
-        .filter(|(heir, _)| !found.contains(*heir))
-        .map(|(_, key)| key)
-        .collect();
+    let keys: Vec<&String> =
+        pairs.filter(|(heir, _)| !found.contains(*heir)).map(|(_, key)| key).collect();
     let needed = i64::try_from(keys.len()).unwrap_or(i64::MAX);
     let spare = transaction.query(SPARE_ROWS, &[&claim.id, &needed]).await?;
     let spare: Vec<String> = spare.iter().map(|row| row.get("short_code")).collect();
     let (carried, homeless) = keys.split_at(spare.len().min(keys.len()));
-    transaction
-        .query(HEIRS, &[&claim.id, &spare, &carried])
-        .await?;
-    for key in homeless {
+    let taken = transaction.query(HEIRS, &[&claim.id, &spare, &carried]).await?;
+    let taken: HashSet<String> = taken.iter().map(|row| row.get("short_code")).collect();
+    // A spare row, too, may have been deleted by hand in between.
+    let dropped = spare.iter().zip(carried).filter(|(row, _)| !taken.contains(*row));
+    let homeless: Vec<&&String> = homeless.iter().chain(dropped.map(|(_, key)| key)).collect();
+    for key in &homeless {
         error!(
             claim = claim.id,
             s3_key = ?key,

@@ -2,10 +2,10 @@
 //! no open claim covers. Set-based, in bounded chunks, until nothing is left.
 
 use deadpool_postgres::{Pool, PoolError, Transaction};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::reset::{LockedClaim, Reset, Why, reset};
-use crate::config::Settings;
+use crate::{config::Settings, postgres::describe};
 
 const ELECT: &str = include_str!("../../sql/queries/elect.sql");
 const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
@@ -27,15 +27,16 @@ pub struct Swept {
 
 /// Resets all that is stuck right now.
 pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError> {
-    let mut swept = Swept::default();
+    let (mut swept, mut stubborn) = (Swept::default(), Vec::new());
     loop {
         let mut client = pool.get().await?;
-        let transaction = client.transaction().await?;
+        let mut transaction = client.transaction().await?;
         if !elected(&transaction).await? {
             swept.not_elected = true;
             return Ok(swept);
         }
-        let claims = reset_silent(&transaction, settings, &mut swept.reset).await?;
+        let claims =
+            reset_silent(&mut transaction, settings, &mut swept.reset, &mut stubborn).await?;
         let orphans = match claims {
             0 => reset_orphans(&transaction, settings).await?,
             _ => 0,
@@ -53,16 +54,35 @@ async fn elected(transaction: &Transaction<'_>) -> Result<bool, tokio_postgres::
 }
 
 async fn reset_silent(
-    transaction: &Transaction<'_>,
+    transaction: &mut Transaction<'_>,
     settings: &Settings,
     total: &mut Reset,
+    stubborn: &mut Vec<i64>,
 ) -> Result<usize, tokio_postgres::Error> {
     let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
     let rows = transaction
-        .query(SILENT_CLAIMS, &[&stuck_after, &CLAIMS_PER_TRANSACTION])
+        .query(SILENT_CLAIMS, &[&stuck_after, &CLAIMS_PER_TRANSACTION, stubborn])
         .await?;
     for claim in rows.iter().map(LockedClaim::from) {
-        let done = reset(transaction, settings, &claim, Why::WorkerSilent).await?;
+        // One claim that cannot be reset (a forgotten transaction holds a row of it) must not keep
+        // the others from it.
+        let savepoint = transaction.savepoint("claim").await?;
+        let done = match reset(&savepoint, settings, &claim, Why::WorkerSilent).await {
+            Ok(done) => done,
+            Err(failure) if failure.as_db_error().is_some() => {
+                savepoint.rollback().await?;
+                error!(
+                    claim = claim.id,
+                    "claim {} cannot be reset: {}",
+                    claim.id,
+                    describe(&failure)
+                );
+                stubborn.push(claim.id);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        savepoint.commit().await?;
         warn!(
             claim = claim.id,
             worker = %claim.worker,
@@ -83,19 +103,13 @@ async fn reset_orphans(
     transaction: &Transaction<'_>,
     settings: &Settings,
 ) -> Result<u64, tokio_postgres::Error> {
-    transaction
-        .execute(STAMP_ORPHANS, &[&ROWS_PER_TRANSACTION])
-        .await?;
+    transaction.execute(STAMP_ORPHANS, &[&ROWS_PER_TRANSACTION]).await?;
     let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
     let cap = settings.worker.backoff_cap.as_secs_f64();
-    let rows = transaction
-        .execute(RESET_ORPHANS, &[&stuck_after, &ROWS_PER_TRANSACTION, &cap])
-        .await?;
+    let rows =
+        transaction.execute(RESET_ORPHANS, &[&stuck_after, &ROWS_PER_TRANSACTION, &cap]).await?;
     if rows > 0 {
-        warn!(
-            rows,
-            "reset {rows} pastes that were in progress without an open claim"
-        );
+        warn!(rows, "reset {rows} pastes that were in progress without an open claim");
     }
     Ok(rows)
 }

@@ -38,10 +38,7 @@ impl Watchdog {
     /// Connects and checks the schema.
     pub async fn start(settings: Arc<Settings>) -> Result<Arc<Self>> {
         let target = Target::new(&settings, "cleanup-watchdog", None)?;
-        let client = target
-            .connect()
-            .await
-            .map_err(|error| target.explain(&error))?;
+        let client = target.open().await?;
         migrate::check(&client).await?;
         Ok(Arc::new(Self {
             pool: target.pool(2)?,
@@ -93,10 +90,7 @@ impl Watchdog {
     }
 
     fn turned(&self) {
-        *self
-            .last_tick
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// While Postgres was away nobody could beat: silence proves nothing until they had a chance.
@@ -128,10 +122,7 @@ impl Watchdog {
 
     /// Is the loop still turning? Three ticks without one is a wedge.
     pub fn is_alive(&self) -> bool {
-        let last = *self
-            .last_tick
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = self.settings.watchdog.tick * 3 + self.settings.worker.heartbeat_interval * 3;
         last.elapsed() < longest + Duration::from_secs(60)
     }

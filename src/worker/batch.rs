@@ -10,7 +10,7 @@ use super::{PhaseTimes, Worker, settle::STEP_PATIENCE};
 use crate::claim::{Claim, StepError};
 
 /// On top of a step's own deadline, before its claim is no longer beaten.
-const SLACK: Duration = Duration::from_secs(15);
+pub(super) const SLACK: Duration = Duration::from_secs(15);
 
 /// How a batch ended, as far as the run loop must know.
 #[derive(Debug)]
@@ -23,18 +23,17 @@ pub(super) enum BatchEnd {
 
 impl Worker {
     /// Opens the claim for the heartbeat; the steps follow in [`Worker::carry_out`].
-    pub(super) fn open(&self, claim: &Claim, claimed: Instant) -> CancellationToken {
-        self.open
-            .insert(claim.fence.claim, claimed, STEP_PATIENCE + SLACK)
+    pub(super) fn open(&self, claim: &Claim) -> CancellationToken {
+        self.open.insert(claim.fence.claim, claim.asked_at, STEP_PATIENCE + SLACK)
     }
 
     /// Takes the batch through its steps, unless it is lost or the process must go.
     pub(super) async fn carry_out(
         self: Arc<Self>,
         claim: Claim,
-        claim_time: Duration,
         lost: CancellationToken,
     ) -> BatchEnd {
+        let claim_time = claim.asked_at.elapsed();
         let ended = tokio::select! {
             ended = self.steps(&claim, claim_time) => ended,
             () = lost.cancelled() => Err(crate::claim::LostClaim(claim.fence).into()),
@@ -49,20 +48,15 @@ impl Worker {
 
     async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<(), StepError> {
         let id = claim.fence.claim;
-        let mut times = PhaseTimes {
-            claim: claim_time,
-            ..PhaseTimes::default()
-        };
+        let mut times = PhaseTimes { claim: claim_time, ..PhaseTimes::default() };
         let started = Instant::now();
 
         let released = self.release(claim).await?;
         times.release = started.elapsed();
         self.tally.drifted(released.drift);
-        self.tally
-            .failed(released.detached.iter().map(|(code, _)| code.clone()));
+        self.tally.failed(released.detached.iter().map(|(code, _)| code.clone()));
 
-        self.open
-            .progress(id, self.settings.s3.deadline * 2 + SLACK);
+        self.open.progress(id, self.delete_allowed());
         let objects = self.delete_objects(claim, &released).await?;
         times.delete = started.elapsed() - times.release;
 
@@ -74,10 +68,8 @@ impl Worker {
         let finished = self.finish(claim, &objects, &times).await?;
         times.finish = started.elapsed() - times.release - times.delete - times.evict;
 
-        self.tally
-            .failed(finished.failed.into_iter().map(|(code, _)| code));
-        self.tally
-            .finished(finished.rows, objects.deleted, released.bytes, &times);
+        self.tally.failed(finished.failed.into_iter().map(|(code, _)| code));
+        self.tally.finished(finished.rows, objects.deleted, released.bytes, &times);
         let (rows, deleted, bytes) = (finished.rows, objects.deleted, released.bytes);
         let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(
@@ -102,7 +94,7 @@ impl Worker {
             Err(StepError::Surroundings(reason)) => {
                 self.open.progress(claim.fence.claim, STEP_PATIENCE + SLACK);
                 match self.give_back(claim.fence, &reason).await {
-                    Ok(_) => self.tally.given_back(),
+                    Ok(reset) => self.tally.given_back(reset.claims),
                     Err(failure) => error!(
                         claim = claim.fence.claim,
                         "claim {} could not be given back ({failure}); the watchdog frees it",

@@ -113,23 +113,15 @@ impl RunArgs {
     }
 
     fn options(&self, settings: &Settings) -> Options {
-        let until = self
-            .until
-            .map(|time| until(time, settings.schedule.timezone));
+        let until = self.until.map(|time| until(time, settings.schedule.timezone));
         let left = [self.run_time, until].into_iter().flatten().min();
-        Options {
-            limit: self.limit,
-            deadline: left.map(|left| Instant::now() + left),
-        }
+        Options { limit: self.limit, deadline: left.map(|left| Instant::now() + left) }
     }
 }
 
 async fn say_what_would_go(settings: &Settings, format: Format) -> Result<u8> {
     let target = Target::new(settings, "cleanup-worker", None)?;
-    let mut client = target
-        .connect()
-        .await
-        .map_err(|error| target.explain(&error))?;
+    let mut client = target.open().await?;
     migrate::check(&client).await?;
     let would = dry_run::dry_run(&mut client).await?;
     print(format, &would, |would| {
@@ -152,11 +144,7 @@ fn parse_time(text: &str) -> Result<NaiveTime, String> {
 fn until(time: NaiveTime, zone: Tz) -> Duration {
     let now = Utc::now().with_timezone(&zone);
     let today = now.date_naive();
-    let days = [
-        Some(today),
-        today.succ_opt(),
-        today.succ_opt().and_then(|day| day.succ_opt()),
-    ];
+    let days = [Some(today), today.succ_opt(), today.succ_opt().and_then(|day| day.succ_opt())];
     let moments = days
         .into_iter()
         .flatten()

@@ -1,9 +1,9 @@
 //! Step 4: delete the objects that nobody references any more. Objects go before the rows: a crash
 //! in between leaves a claim that the watchdog resets, never an object that no row remembers.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-use super::{Worker, detach::Bad};
+use super::{Worker, batch::SLACK, detach::Bad};
 use crate::claim::{Claim, Released, StepError};
 
 /// What became of a batch's objects.
@@ -20,10 +20,7 @@ impl Worker {
         claim: &Claim,
         released: &Released,
     ) -> Result<ObjectsGone, StepError> {
-        let newly = released
-            .doomed
-            .iter()
-            .map(|doomed| (&doomed.s3_key, &doomed.heir));
+        let newly = released.doomed.iter().map(|doomed| (&doomed.s3_key, &doomed.heir));
         let owed = claim
             .pastes
             .iter()
@@ -33,22 +30,19 @@ impl Worker {
             return Ok(ObjectsGone::default());
         }
         let keys: Vec<String> = heirs.keys().map(ToString::to_string).collect();
-        let outcome = self.objects.delete(&keys).await;
-        let refused = outcome
-            .map_err(|error| StepError::Surroundings(error.to_string()))?
-            .refused;
+        let progress = || self.open.progress(claim.fence.claim, self.delete_allowed());
+        let outcome = self.objects.delete(&keys, progress).await;
+        let refused = outcome.map_err(|error| StepError::Surroundings(error.to_string()))?.refused;
         let deleted = keys.len() - refused.len();
         let to_bad = |(key, error): (String, String)| {
             let short_code = heirs.get(&key)?.to_string();
-            Some(Bad {
-                short_code,
-                error,
-                owed_key: Some(key),
-            })
+            Some(Bad { short_code, error, owed_key: Some(key) })
         };
-        Ok(ObjectsGone {
-            deleted,
-            bad: refused.into_iter().filter_map(to_bad).collect(),
-        })
+        Ok(ObjectsGone { deleted, bad: refused.into_iter().filter_map(to_bad).collect() })
+    }
+
+    /// How long a single call and what follows from it may take before the batch counts as wedged.
+    pub(super) fn delete_allowed(&self) -> Duration {
+        self.settings.s3.deadline * 2 + SLACK
     }
 }

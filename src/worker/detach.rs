@@ -28,31 +28,15 @@ impl Worker {
         released: bool,
     ) -> Result<(), tokio_postgres::Error> {
         let codes: Vec<&str> = bad.iter().map(|bad| &*bad.short_code).collect();
-        let errors: Vec<String> = bad
-            .iter()
-            .map(|bad| bad.error.chars().take(LONGEST_ERROR).collect())
-            .collect();
+        let errors: Vec<String> =
+            bad.iter().map(|bad| bad.error.chars().take(LONGEST_ERROR).collect()).collect();
         let keys: Vec<Option<&str>> = bad.iter().map(|bad| bad.owed_key.as_deref()).collect();
         let max_attempts = i32::from(self.settings.worker.max_attempts);
         let cap = self.settings.worker.backoff_cap.as_secs_f64();
         let rows = transaction
-            .query(
-                DETACH,
-                &[
-                    &claim,
-                    &codes,
-                    &errors,
-                    &keys,
-                    &released,
-                    &max_attempts,
-                    &cap,
-                ],
-            )
+            .query(DETACH, &[&claim, &codes, &errors, &keys, &released, &max_attempts, &cap])
             .await?;
-        let dead = rows
-            .iter()
-            .filter(|row| row.get::<_, bool>("dead_letter"))
-            .count();
+        let dead = rows.iter().filter(|row| row.get::<_, bool>("dead_letter")).count();
         warn!(
             claim,
             rows = bad.len(),

@@ -20,19 +20,11 @@ pub struct WouldDelete {
 pub async fn dry_run(client: &mut Client) -> Result<WouldDelete> {
     let counted = async {
         let transaction = client.build_transaction().read_only(true).start().await?;
-        transaction
-            .batch_execute("SET LOCAL statement_timeout = 0")
-            .await?;
+        transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
         let row = transaction.query_one(DRY_RUN, &[]).await?;
         transaction.commit().await?;
         Ok::<_, tokio_postgres::Error>(row)
     };
-    let row = counted
-        .await
-        .map_err(|error| anyhow::anyhow!("dry run: {}", describe(&error)))?;
-    Ok(WouldDelete {
-        rows: row.get("rows"),
-        objects: row.get("objects"),
-        bytes: row.get("bytes"),
-    })
+    let row = counted.await.map_err(|error| anyhow::anyhow!("dry run: {}", describe(&error)))?;
+    Ok(WouldDelete { rows: row.get("rows"), objects: row.get("objects"), bytes: row.get("bytes") })
 }

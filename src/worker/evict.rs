@@ -26,18 +26,12 @@ impl Worker {
         if let Err(reason) = self.send(&pipeline).await {
             self.tally.eviction_failed();
             let id = claim.fence.claim;
-            warn!(
-                claim = id,
-                reason, "claim {id}: its cache keys are left to their TTL: {reason}"
-            );
+            warn!(claim = id, reason, "claim {id}: its cache keys are left to their TTL: {reason}");
         }
     }
 
     async fn send(&self, pipeline: &Pipeline) -> Result<(), String> {
         let mut connection = crate::redis::connection(&self.redis).await?;
-        pipeline
-            .exec_async(&mut *connection)
-            .await
-            .map_err(|error| error.to_string())
+        pipeline.exec_async(&mut *connection).await.map_err(|error| error.to_string())
     }
 }

@@ -35,10 +35,7 @@ impl Worker {
     ) -> Result<Finished, StepError> {
         let attempt = |mode| self.try_finish(claim, objects, times, mode);
         let done_already = |state: &super::settle::ClaimState| {
-            state.finished.map(|rows| Finished {
-                rows,
-                failed: named(&objects.bad),
-            })
+            state.finished.map(|rows| Finished { rows, failed: named(&objects.bad) })
         };
         self.settle(claim.fence, attempt, done_already).await
     }
@@ -60,15 +57,7 @@ impl Worker {
         let fenced = transaction
             .execute(
                 &fence,
-                &[
-                    &id,
-                    &self.id,
-                    &deleted,
-                    &claim_ms,
-                    &release_ms,
-                    &delete_ms,
-                    &evict_ms,
-                ],
+                &[&id, &self.id, &deleted, &claim_ms, &release_ms, &delete_ms, &evict_ms],
             )
             .await?;
         if fenced == 0 {
@@ -78,24 +67,13 @@ impl Worker {
         if !bad.is_empty() {
             self.detach(&transaction, id, &bad, true).await?;
         }
-        let remove = if self.settings.retention.tombstones.is_zero() {
-            DELETE
-        } else {
-            BURY
-        };
+        let remove = if self.settings.retention.tombstones.is_zero() { DELETE } else { BURY };
         let remove = transaction.prepare_cached(remove).await?;
         let rows = match mode {
-            Mode::Whole => {
-                transaction
-                    .execute(&remove, &[&id, &None::<Vec<&str>>])
-                    .await?
-            }
+            Mode::Whole => transaction.execute(&remove, &[&id, &None::<Vec<&str>>]).await?,
             Mode::Split => {
-                let codes: Vec<&str> = claim
-                    .pastes
-                    .iter()
-                    .map(|paste| &*paste.short_code)
-                    .collect();
+                let codes: Vec<&str> =
+                    claim.pastes.iter().map(|paste| &*paste.short_code).collect();
                 let (rows, stubborn) = apply_to_good(&mut transaction, &codes, |tx, part| {
                     let (remove, id) = (remove.clone(), id);
                     Box::pin(async move { tx.execute(&remove, &[&id, &part]).await })
@@ -104,11 +82,7 @@ impl Worker {
                 // Their references are released and their objects are gone: nothing is owed.
                 let stubborn: Vec<Bad> = stubborn
                     .into_iter()
-                    .map(|(code, error)| Bad {
-                        short_code: code.into(),
-                        error,
-                        owed_key: None,
-                    })
+                    .map(|(code, error)| Bad { short_code: code.into(), error, owed_key: None })
                     .collect();
                 self.detach(&transaction, id, &stubborn, true).await?;
                 bad.extend(stubborn);
@@ -118,19 +92,12 @@ impl Worker {
         let count = transaction.prepare_cached(COUNT).await?;
         let finish_ms = i32::try_from(started.elapsed().as_millis()).unwrap_or(i32::MAX);
         let rows_deleted = i32::try_from(rows).unwrap_or(i32::MAX);
-        transaction
-            .execute(&count, &[&id, &rows_deleted, &finish_ms])
-            .await?;
+        transaction.execute(&count, &[&id, &rows_deleted, &finish_ms]).await?;
         transaction.commit().await?;
-        Ok(Finished {
-            rows,
-            failed: named(&bad),
-        })
+        Ok(Finished { rows, failed: named(&bad) })
     }
 }
 
 fn named(bad: &[Bad]) -> Vec<(String, String)> {
-    bad.iter()
-        .map(|bad| (bad.short_code.clone(), bad.error.clone()))
-        .collect()
+    bad.iter().map(|bad| (bad.short_code.clone(), bad.error.clone())).collect()
 }

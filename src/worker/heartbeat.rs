@@ -22,10 +22,7 @@ impl Worker {
             ticks.tick().await;
             let silenced = self.open.lose_silent(self.settings.watchdog.stuck_after);
             if silenced > 0 {
-                warn!(
-                    silenced,
-                    "no beat for stuck_after: dropping {silenced} claims"
-                );
+                warn!(silenced, "no beat for stuck_after: dropping {silenced} claims");
             }
             if self.open.ids().is_empty() {
                 continue;
@@ -42,15 +39,17 @@ impl Worker {
         connection: &mut Option<Client>,
         every: Duration,
     ) -> Result<(), String> {
-        if connection.as_ref().is_none_or(Client::is_closed) {
-            let connected = self.target.connect().await;
-            *connection = Some(connected.map_err(|error| crate::postgres::describe(&error))?);
-        }
-        let Some(client) = connection else {
-            return Ok(());
-        };
         let patience = every.max(Duration::from_secs(5));
-        match timeout(patience, self.beat(client)).await {
+        let beat = async {
+            let client = match connection.take().filter(|client| !client.is_closed()) {
+                Some(client) => client,
+                None => self.target.connect().await?,
+            };
+            self.beat(&client).await?;
+            *connection = Some(client);
+            Ok::<_, tokio_postgres::Error>(())
+        };
+        match timeout(patience, beat).await {
             Ok(beat) => beat.map_err(|error| crate::postgres::describe(&error)),
             Err(_) => Err(format!("no answer within {patience:?}")),
         }

@@ -37,7 +37,7 @@ pub enum Turn {
     Held(String),
     /// Go on without it, for this reason.
     Without(String),
-    /// Asked to stop while waiting.
+    /// Asked to stop while waiting, or out of time.
     Stopped,
 }
 
@@ -57,11 +57,14 @@ impl Lock {
     }
 
     /// Waits for the lock, in jittered steps, never longer than a few TTLs.
-    pub async fn acquire(&self, shutdown: &Shutdown) -> Turn {
+    pub async fn acquire(&self, shutdown: &Shutdown, until: Option<Instant>) -> Turn {
         let token = Uuid::new_v4().to_string();
         let give_up = Instant::now() + self.ttl * MAX_WAIT_TTLS;
         let (mut pause, mut told) = (Duration::from_millis(5), false);
         loop {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Turn::Stopped;
+            }
             let reason = match self.try_acquire(&token).await {
                 Ok(true) => return Turn::Held(token),
                 Ok(false) if Instant::now() >= give_up => {
@@ -74,10 +77,7 @@ impl Lock {
                 Err(reason) => Some(reason),
             };
             if let Some(reason) = reason.filter(|_| !told) {
-                warn!(
-                    reason,
-                    "Redis is unavailable and lock.when_unavailable is wait: waiting"
-                );
+                warn!(reason, "Redis is unavailable and lock.when_unavailable is wait: waiting");
                 told = true;
             }
             tokio::select! {

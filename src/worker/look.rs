@@ -27,7 +27,7 @@ impl Worker {
         let client = self.pool.get().await?;
         let look = client.prepare_cached(LOOK).await?;
         let ahead = format!("{WORTH_WAITING_S} seconds");
-        let row = client.query_one(&look, &[&ahead]).await?;
+        let row = client.query_one(&look, &[&ahead, &self.impossible()]).await?;
         if let Some(attempts) = row.get::<_, Option<i16>>("due_attempts") {
             return Ok(Sight::Due { attempts });
         }
@@ -38,9 +38,7 @@ impl Worker {
 
     pub(super) async fn left(&self) -> Result<Left, PgError> {
         let client = self.pool.get().await?;
-        let row = client
-            .query_one(LEFT, &[&self.id, &MOST_DUE_COUNTED])
-            .await?;
+        let row = client.query_one(LEFT, &[&self.id, &MOST_DUE_COUNTED]).await?;
         Ok(Left {
             due: row.get("due"),
             backing_off: row.get("backing_off"),

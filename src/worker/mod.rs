@@ -24,7 +24,7 @@ mod split;
 mod start;
 pub mod summary;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use deadpool_postgres::Pool;
 use uuid::Uuid;
@@ -45,6 +45,8 @@ pub struct Worker {
     pub open: OpenClaims,
     pub lock: Lock,
     pub tally: Tally,
+    /// Pastes that cannot even be marked; left out of this run's claims.
+    impossible: Mutex<Vec<String>>,
     target: Target,
     pool: Pool,
     redis: deadpool_redis::Pool,

@@ -31,11 +31,7 @@ impl OpenClaims {
     pub fn insert(&self, claim: i64, claimed: Instant, allowed: Duration) -> CancellationToken {
         let lost = CancellationToken::new();
         let progress_until = Instant::now() + allowed;
-        let open = Open {
-            progress_until,
-            last_beat: claimed,
-            lost: lost.clone(),
-        };
+        let open = Open { progress_until, last_beat: claimed, lost: lost.clone() };
         self.lock().insert(claim, open);
         lost
     }

@@ -29,7 +29,7 @@ pub(super) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
             ticks.tick().await;
             let deleted = worker.tally.rows();
             // The length is looked up now and then: more pastes expire while the run goes on.
-            if round.is_multiple_of(40) {
+            if round.is_multiple_of(240) {
                 let left = worker.left().await.unwrap_or_default();
                 bar.set_length(deleted + u64::try_from(left.due).unwrap_or_default());
             }

@@ -28,17 +28,15 @@ impl Worker {
     /// One short READ COMMITTED transaction, fenced first. Done already: goes on from the record.
     pub async fn release(&self, claim: &Claim) -> Result<Released, StepError> {
         let attempt = |mode| self.try_release(claim, mode);
-        self.settle(claim.fence, attempt, |state| state.released.clone())
-            .await
+        self.settle(claim.fence, attempt, |state| state.released.clone()).await
     }
 
     async fn try_release(&self, claim: &Claim, mode: Mode) -> Result<Released, TryError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let fence = transaction.prepare_cached(FENCE).await?;
-        let fenced = transaction
-            .execute(&fence, &[&claim.fence.claim, &claim.fence.worker])
-            .await?;
+        let fenced =
+            transaction.execute(&fence, &[&claim.fence.claim, &claim.fence.worker]).await?;
         if fenced == 0 {
             return Err(TryError::NotFenced);
         }
@@ -54,15 +52,12 @@ impl Worker {
                 let (_, bad) =
                     apply_to_good(&mut transaction, &all, |tx, part| Box::pin(write(tx, part)))
                         .await?;
-                bad.into_iter()
-                    .map(|(body, error)| (body.hash.clone(), error))
-                    .collect()
+                bad.into_iter().map(|(body, error)| (body.hash.clone(), error)).collect()
             }
         };
         let bad = plan.remove(claim, bad);
         if !bad.is_empty() {
-            self.detach(&transaction, claim.fence.claim, &bad, false)
-                .await?;
+            self.detach(&transaction, claim.fence.claim, &bad, false).await?;
         }
         let released = plan.released(bad);
         record(&transaction, claim.fence.claim, &released).await?;
@@ -81,15 +76,9 @@ impl Worker {
         let hashes: Vec<&[u8]> = references.keys().copied().collect();
         let lock = transaction.prepare_cached(LOCK_CONTENT).await?;
         let locked = transaction.query(&lock, &[&hashes]).await?;
-        let mut bodies: Vec<Body> = locked
-            .iter()
-            .map(|row| Body::new(row, &references))
-            .collect();
-        let last: Vec<&[u8]> = bodies
-            .iter()
-            .filter(|body| body.loses_its_last())
-            .map(|body| &*body.hash)
-            .collect();
+        let mut bodies: Vec<Body> = locked.iter().map(|row| Body::new(row, &references)).collect();
+        let last: Vec<&[u8]> =
+            bodies.iter().filter(|body| body.loses_its_last()).map(|body| &*body.hash).collect();
         let count = transaction.prepare_cached(COUNT_HOLDERS).await?;
         let holders: BTreeMap<Vec<u8>, i64> = transaction
             .query(&count, &[&last])
@@ -109,11 +98,7 @@ impl Worker {
     fn report_drift(&self, claim: &Claim, plan: &Plan) {
         let id = claim.fence.claim;
         if plan.missing > 0 {
-            warn!(
-                claim = id,
-                bodies = plan.missing,
-                "drift: content rows are missing"
-            );
+            warn!(claim = id, bodies = plan.missing, "drift: content rows are missing");
         }
         for body in plan.bodies.iter().filter(|body| body.drifted()) {
             warn!(
@@ -140,16 +125,12 @@ async fn write(
     if !survivors.is_empty() {
         let subtract = transaction.prepare_cached(SUBTRACT).await?;
         let references: Vec<i32> = survivors.iter().map(|body| body.references).collect();
-        written += transaction
-            .execute(&subtract, &[&hashes(&survivors), &references])
-            .await?;
+        written += transaction.execute(&subtract, &[&hashes(&survivors), &references]).await?;
     }
     if !drifted.is_empty() {
         let recount = transaction.prepare_cached(RECOUNT).await?;
         let holders: Vec<i64> = drifted.iter().map(|body| body.other_holders).collect();
-        written += transaction
-            .execute(&recount, &[&hashes(&drifted), &holders])
-            .await?;
+        written += transaction.execute(&recount, &[&hashes(&drifted), &holders]).await?;
     }
     if !doomed.is_empty() {
         let doom = transaction.prepare_cached(DOOM).await?;
@@ -168,15 +149,9 @@ async fn record(
     released: &Released,
 ) -> Result<(), tokio_postgres::Error> {
     let heirs: Vec<&str> = released.doomed.iter().map(|doomed| &*doomed.heir).collect();
-    let keys: Vec<&str> = released
-        .doomed
-        .iter()
-        .map(|doomed| &*doomed.s3_key)
-        .collect();
+    let keys: Vec<&str> = released.doomed.iter().map(|doomed| &*doomed.s3_key).collect();
     let record = transaction.prepare_cached(RECORD).await?;
-    transaction
-        .execute(&record, &[&claim, &heirs, &keys, &released.bytes])
-        .await?;
+    transaction.execute(&record, &[&claim, &heirs, &keys, &released.bytes]).await?;
     Ok(())
 }
 
@@ -187,11 +162,7 @@ impl Plan {
         self.bodies.retain(|body| !bad.contains_key(&body.hash));
         let faulty = |paste: &crate::claim::Paste| {
             let error = bad.get(paste.content_hash.as_ref()?)?.clone();
-            Some(Bad {
-                short_code: paste.short_code.clone(),
-                error,
-                owed_key: None,
-            })
+            Some(Bad { short_code: paste.short_code.clone(), error, owed_key: None })
         };
         claim.pastes.iter().filter_map(faulty).collect()
     }

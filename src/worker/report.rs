@@ -16,28 +16,13 @@ pub fn show(summary: &Summary) -> String {
         why(summary),
     );
     for (count, what) in [
-        (
-            summary.rows_failed,
-            "pastes could not be deleted in this run",
-        ),
-        (
-            summary.claims_reset_at_start,
-            "claims of silent workers were reset at start",
-        ),
+        (summary.rows_failed, "pastes could not be deleted in this run"),
+        (summary.claims_reset_at_start, "claims of silent workers were reset at start"),
         (summary.claims_given_back, "claims were given back"),
-        (
-            summary.claims_lost,
-            "claims were reset by a watchdog while this worker held them",
-        ),
+        (summary.claims_lost, "claims were reset by a watchdog while this worker held them"),
         (summary.drift_repaired, "counts were wrong and are repaired"),
-        (
-            summary.claims_without_lock,
-            "claims went without the Redis lock",
-        ),
-        (
-            summary.evictions_failed,
-            "batches could not be evicted from the cache",
-        ),
+        (summary.claims_without_lock, "claims went without the Redis lock"),
+        (summary.evictions_failed, "batches could not be evicted from the cache"),
     ] {
         if count > 0 {
             text += &format!("\n  {} {what}", thousands(count));
@@ -57,17 +42,9 @@ pub fn show(summary: &Summary) -> String {
     }
     let rows = summary.phases.named().map(|(name, phase)| {
         let share = format!("{:.0} %", phase.share * 100.0);
-        vec![
-            name.to_string(),
-            thousands(phase.count),
-            thousands(phase.ms),
-            share,
-        ]
+        vec![name.to_string(), thousands(phase.count), thousands(phase.ms), share]
     });
-    format!(
-        "{text}\n{}",
-        table(&["phase", "count", "ms", "share"], rows)
-    )
+    format!("{text}\n{}", table(&["phase", "count", "ms", "share"], rows))
 }
 
 fn why(summary: &Summary) -> String {
@@ -79,10 +56,6 @@ fn why(summary: &Summary) -> String {
         StoppedBecause::Paused => "the fleet is paused",
         StoppedBecause::Failed => "it failed",
     };
-    let detail = summary
-        .error
-        .as_ref()
-        .map(|error| format!(": {error}"))
-        .unwrap_or_default();
+    let detail = summary.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     format!("stopped because {because}{detail}")
 }

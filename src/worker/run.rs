@@ -2,28 +2,31 @@
 //! when nothing is due, or when told to.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep_until},
+    task::{JoinError, JoinSet},
+    time::{Instant, sleep_until, timeout},
 };
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     Worker,
     batch::BatchEnd,
-    claim::{Wanted, describe_pool, must_run_alone},
+    claim::{Wanted, describe_pool},
     look::Sight,
     progress,
     summary::{StoppedBecause, Summary},
 };
 use crate::{
     backoff::{backoff, jittered},
-    claim::Claim,
-    fleet, watchdog,
+    claim::{Claim, Fence, must_run_alone},
+    fleet,
+    postgres::answered,
+    watchdog,
 };
 
 /// How long a run goes on without finishing a batch before it calls that a failure.
@@ -47,15 +50,19 @@ type Stop = (StoppedBecause, Option<String>);
 struct Run {
     worker: Arc<Worker>,
     options: Options,
-    batches: JoinSet<(usize, BatchEnd)>,
-    rows_in_flight: usize,
+    batches: JoinSet<BatchEnd>,
+    /// The claim and the number of rows of each task.
+    in_flight: HashMap<tokio::task::Id, (Fence, usize)>,
     /// The batch in flight must have the process to itself.
     alone: bool,
     /// Nothing due before this is looked for until a plain look says otherwise.
     mark: Option<SystemTime>,
     trouble: Option<String>,
-    last_progress: Instant,
+    /// Since when nothing has been finished although something was in trouble.
+    trouble_since: Option<Instant>,
     troubles: u32,
+    /// Batches that broke off: bugs, never expected, never hidden.
+    broken: usize,
     idle_since: Option<Instant>,
     pause_checked: Option<Instant>,
 }
@@ -82,10 +89,7 @@ impl Worker {
         match watchdog::sweep(&self.pool, &self.settings).await {
             Ok(swept) => swept.reset.claims,
             Err(error) => {
-                warn!(
-                    "the sweep at start did not succeed: {}",
-                    describe_pool(&error)
-                );
+                warn!("the sweep at start did not succeed: {}", describe_pool(&error));
                 0
             }
         }
@@ -93,15 +97,13 @@ impl Worker {
 
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
         if let Err(error) = self.give_back_unknown().await {
-            warn!(
-                "cannot look for claims of lost answers: {}",
-                describe_pool(&error)
-            );
+            warn!("cannot look for claims of lost answers: {}", describe_pool(&error));
         }
         let figures = self.tally.figures();
+        let unnamed = figures.failed_count - figures.failed.len() as u64;
         let remaining = match figures.failed.is_empty() {
             true => Ok(0),
-            false => self.still_there(&figures.failed).await,
+            false => self.still_there(&figures.failed).await.map(|named| named + unnamed),
         };
         let mut summary = figures.into_summary(self.id, because, error, elapsed);
         summary.left = self.left().await.ok();
@@ -123,12 +125,13 @@ impl Run {
             worker,
             options,
             batches: JoinSet::new(),
-            rows_in_flight: 0,
+            in_flight: HashMap::new(),
             alone: false,
             mark: None,
             trouble: None,
-            last_progress: Instant::now(),
+            trouble_since: None,
             troubles: 0,
+            broken: 0,
             idle_since: None,
             pause_checked: None,
         }
@@ -151,18 +154,8 @@ impl Run {
                 }
                 continue;
             }
-            let started = Instant::now();
-            let busy = !self.batches.is_empty();
-            match self
-                .worker
-                .claim(Wanted {
-                    size,
-                    mark: self.mark,
-                    busy,
-                })
-                .await
-            {
-                Ok(Some(claim)) => self.set_off(claim, started, size),
+            match self.worker.claim(self.wanted(size)).await {
+                Ok(Some(claim)) => self.set_off(claim, size),
                 Ok(None) => {
                     if let Some(stop) = self.nothing_claimed(size).await {
                         return stop;
@@ -173,37 +166,24 @@ impl Run {
         }
     }
 
+    fn wanted(&self, size: u32) -> Wanted {
+        let busy = !self.batches.is_empty();
+        Wanted { size, mark: self.mark, busy, until: self.options.deadline }
+    }
+
     async fn must_stop(&mut self) -> Option<Stop> {
         if self.worker.shutdown.stop.is_cancelled() {
             return Some((StoppedBecause::Signal, None));
         }
-        if self
-            .options
-            .deadline
-            .is_some_and(|deadline| Instant::now() >= deadline)
-        {
+        if self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Some((StoppedBecause::Deadline, None));
         }
-        if self
-            .options
-            .limit
-            .is_some_and(|limit| self.worker.tally.rows() >= limit)
-        {
+        if self.options.limit.is_some_and(|limit| self.worker.tally.rows() >= limit) {
             return Some((StoppedBecause::Limit, None));
         }
-        if self
-            .pause_checked
-            .is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK)
-        {
+        if self.pause_checked.is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK) {
             self.pause_checked = Some(Instant::now());
-            // An error here is not the pause's business: the claim will meet it, too.
-            let paused = match self.worker.pool.get().await {
-                Ok(client) => fleet::read(&client)
-                    .await
-                    .ok()
-                    .and_then(|fleet| fleet.paused),
-                Err(_) => None,
-            };
+            let paused = self.worker.paused().await;
             if let Some(reason) = paused {
                 return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
             }
@@ -217,32 +197,28 @@ impl Run {
         let Some(limit) = self.options.limit else {
             return size;
         };
-        let taken = self.worker.tally.rows() + self.rows_in_flight as u64;
+        let taken = self.worker.tally.rows() + self.rows_in_flight();
         u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
     }
 
-    fn set_off(&mut self, claim: Claim, started: Instant, size: u32) {
-        self.mark = Some(
-            self.mark
-                .map_or(claim.last_due, |mark| mark.max(claim.last_due)),
-        );
+    fn rows_in_flight(&self) -> u64 {
+        self.in_flight.values().map(|(_, rows)| *rows as u64).sum()
+    }
+
+    fn set_off(&mut self, claim: Claim, size: u32) {
+        self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
         self.idle_since = None;
-        let rows = claim.pastes.len();
-        self.rows_in_flight += rows;
-        self.alone = claim
-            .pastes
-            .first()
-            .is_some_and(|paste| must_run_alone(size, paste.attempts));
-        let lost = self.worker.open(&claim, started);
+        let flight = (claim.fence, claim.pastes.len());
+        self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.attempts));
+        let lost = self.worker.open(&claim);
         let worker = Arc::clone(&self.worker);
-        let claim_time = started.elapsed();
-        self.batches
-            .spawn(async move { (rows, worker.carry_out(claim, claim_time, lost).await) });
+        let task = self.batches.spawn(worker.carry_out(claim, lost));
+        self.in_flight.insert(task.id(), flight);
     }
 
     /// Nothing was claimed: is it that nothing is due, or that others have it?
     async fn nothing_claimed(&mut self, size: u32) -> Option<Stop> {
-        let sight = match self.worker.look().await {
+        let sight = match answered(self.worker.look()).await {
             Ok(sight) => sight,
             Err(error) => {
                 self.trouble = Some(describe_pool(&error));
@@ -250,6 +226,9 @@ impl Run {
             }
         };
         let had_mark = self.mark.take().is_some();
+        if !matches!(sight, Sight::Due { .. }) || !self.batches.is_empty() {
+            self.idle_since = None;
+        }
         match sight {
             Sight::Due { attempts }
                 if must_run_alone(size, attempts) && !self.batches.is_empty() =>
@@ -262,7 +241,22 @@ impl Run {
                 self.wait(Duration::from_secs(1)).await;
             }
             Sight::DueIn(pause) => self.wait(pause).await,
-            Sight::Nothing => return Some((StoppedBecause::Drained, None)),
+            Sight::Nothing => return self.drained().await,
+        }
+        None
+    }
+
+    /// Nothing is due and nothing is in flight. A claim of ours that this process lost sight of
+    /// would still hide its rows: it is given back first.
+    async fn drained(&mut self) -> Option<Stop> {
+        match self.worker.give_back_unknown().await {
+            Ok(0) if self.broken > 0 => {
+                let reason = format!("{} batches broke off; the log says where", self.broken);
+                return Some((StoppedBecause::Failed, Some(reason)));
+            }
+            Ok(0) => return Some((StoppedBecause::Drained, None)),
+            Ok(_) => {}
+            Err(error) => self.trouble = Some(describe_pool(&error)),
         }
         None
     }
@@ -283,13 +277,11 @@ impl Run {
     /// Something around us failed. Claims nothing until Postgres and S3 answer again.
     async fn wait_for_surroundings(&mut self) -> Option<Stop> {
         let reason = self.trouble.clone().unwrap_or_default();
-        if self.last_progress.elapsed() >= PATIENCE {
+        let since = *self.trouble_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= PATIENCE {
             return Some((StoppedBecause::Failed, Some(reason)));
         }
-        warn!(
-            reason,
-            "claiming nothing until the surroundings answer: {reason}"
-        );
+        warn!(reason, "claiming nothing until the surroundings answer: {reason}");
         self.wait(backoff(self.troubles + 2)).await;
         self.troubles += 1;
         self.trouble = self.worker.surroundings().await.err();
@@ -302,31 +294,45 @@ impl Run {
         let deadline = self.options.deadline.unwrap_or(until).min(until);
         let stop = self.worker.shutdown.stop.clone();
         tokio::select! {
-            Some(ended) = self.batches.join_next(), if !self.batches.is_empty() => self.note(ended),
+            Some(ended) = self.batches.join_next_with_id(), if !self.batches.is_empty() => {
+                self.note(ended).await;
+            }
             () = sleep_until(deadline) => {}
             () = stop.cancelled() => {}
         }
     }
 
     async fn wait_for_all(&mut self) {
-        while !self.batches.is_empty() && !self.worker.shutdown.stop.is_cancelled() {
+        let over = |deadline: Instant| Instant::now() >= deadline;
+        while !self.batches.is_empty()
+            && !self.worker.shutdown.stop.is_cancelled()
+            && !self.options.deadline.is_some_and(over)
+        {
             self.wait(Duration::from_secs(1)).await;
         }
     }
 
-    fn note(&mut self, ended: Result<(usize, BatchEnd), tokio::task::JoinError>) {
-        match ended {
-            Ok((rows, end)) => {
-                self.rows_in_flight -= rows;
-                match end {
-                    BatchEnd::Settled => {
-                        self.last_progress = Instant::now();
-                        self.troubles = 0;
-                    }
-                    BatchEnd::Troubled(reason) => self.trouble = Some(reason),
+    async fn note(&mut self, ended: Result<(tokio::task::Id, BatchEnd), JoinError>) {
+        let (task, end) = match ended {
+            Ok((task, end)) => (task, Ok(end)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let flight = self.in_flight.remove(&task);
+        match end {
+            Ok(BatchEnd::Settled) => {
+                self.trouble_since = None;
+                self.troubles = 0;
+            }
+            Ok(BatchEnd::Troubled(reason)) => self.trouble = Some(reason),
+            Err(error) => {
+                self.broken += 1;
+                if let Some((fence, _)) = flight {
+                    self.worker.open.remove(fence.claim);
+                    error!(claim = fence.claim, "claim {} broke off: {error}", fence.claim);
+                    // Failing here leaves it to the watchdog, which counts the attempt as well.
+                    let _ = self.worker.hand_in_broken(fence).await;
                 }
             }
-            Err(error) => self.trouble = Some(format!("a batch broke off: {error}")),
         }
     }
 
@@ -334,17 +340,14 @@ impl Run {
     async fn close(&mut self) {
         let grace = self.worker.settings.worker.grace_period;
         if !self.batches.is_empty() {
-            info!(
-                "finishing {} open batches, for at most {grace:?}",
-                self.batches.len()
-            );
+            info!("finishing {} open batches, for at most {grace:?}", self.batches.len());
         }
         let grace_ends = sleep_until(Instant::now() + grace);
         tokio::pin!(grace_ends);
         while !self.batches.is_empty() {
             let abandoned = self.worker.shutdown.abandon.is_cancelled();
             tokio::select! {
-                Some(ended) = self.batches.join_next() => self.note(ended),
+                Some(ended) = self.batches.join_next_with_id() => self.note(ended).await,
                 () = &mut grace_ends, if !abandoned => self.worker.shutdown.abandon.cancel(),
             }
         }
@@ -352,14 +355,18 @@ impl Run {
 }
 
 impl Worker {
+    /// Why the fleet is paused, if it is. Who cannot read it learns of that at the next claim.
+    async fn paused(&self) -> Option<String> {
+        let look = async {
+            let client = self.pool.get().await.ok()?;
+            fleet::read(&client).await.ok()?.paused
+        };
+        timeout(PAUSE_CHECK, look).await.ok().flatten()
+    }
+
     /// Do Postgres and S3 answer? Also settles claims whose answer was lost.
     async fn surroundings(&self) -> Result<(), String> {
-        self.give_back_unknown()
-            .await
-            .map_err(|error| describe_pool(&error))?;
-        self.objects
-            .probe()
-            .await
-            .map_err(|error| error.to_string())
+        self.give_back_unknown().await.map_err(|error| describe_pool(&error))?;
+        self.objects.probe().await.map_err(|error| error.to_string())
     }
 }

@@ -24,20 +24,11 @@ pub async fn schedule(
     drop(Worker::start(Arc::clone(&settings), shutdown.clone()).await?);
     let running = Arc::new(AtomicBool::new(false));
     let (ticks, mut due) = channel(1);
-    let mut scheduler = JobScheduler::new()
-        .await
-        .context("cannot start the scheduler")?;
-    scheduler
-        .add(job(&settings, Arc::clone(&running), ticks)?)
-        .await?;
+    let mut scheduler = JobScheduler::new().await.context("cannot start the scheduler")?;
+    scheduler.add(job(&settings, Arc::clone(&running), ticks)?).await?;
     scheduler.start().await?;
     let (cron, zone) = (&settings.schedule.cron, settings.schedule.timezone);
-    info!(
-        cron,
-        timezone = zone.name(),
-        "waiting for {cron:?} in {}",
-        zone.name()
-    );
+    info!(cron, timezone = zone.name(), "waiting for {cron:?} in {}", zone.name());
     loop {
         tokio::select! {
             () = shutdown.stop.cancelled() => break,
@@ -49,10 +40,7 @@ pub async fn schedule(
         }
         running.store(false, Ordering::Release);
     }
-    scheduler
-        .shutdown()
-        .await
-        .context("cannot stop the scheduler")
+    scheduler.shutdown().await.context("cannot stop the scheduler")
 }
 
 /// A tick does nothing but knock: the scheduler itself knows neither overlaps nor waiting.

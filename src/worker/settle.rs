@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::warn;
 
 use super::{PgError, Worker, claim::describe_pool};
 use crate::{
     backoff::backoff,
     claim::{Doomed, Fence, LostClaim, Released, StepError},
-    postgres::is_row_fault,
+    postgres::{answered, is_row_fault},
 };
 
 const READ_CLAIM: &str = include_str!("../../sql/queries/read_claim.sql");
@@ -72,7 +72,7 @@ impl Worker {
         let give_up = Instant::now() + STEP_PATIENCE;
         let (mut mode, mut tries) = (Mode::Whole, 0);
         loop {
-            let error = match attempt(mode).await {
+            let error = match answered(attempt(mode)).await {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
@@ -82,10 +82,9 @@ impl Worker {
                 continue;
             }
             let reason = error.reason();
-            debug!(
-                claim = fence.claim,
-                reason, "claim {}: trying again: {reason}", fence.claim
-            );
+            if tries == 0 && !matches!(error, TryError::NotFenced) {
+                warn!(claim = fence.claim, reason, "claim {}: trying again: {reason}", fence.claim);
+            }
             if Instant::now() >= give_up {
                 return Err(StepError::Surroundings(reason));
             }
@@ -93,12 +92,7 @@ impl Worker {
                 tokio::time::sleep(backoff(tries)).await;
             }
             tries += 1;
-            if let Some(done) = self
-                .read_back(fence)
-                .await?
-                .as_ref()
-                .and_then(&done_already)
-            {
+            if let Some(done) = self.read_back(fence).await?.as_ref().and_then(&done_already) {
                 return Ok(done);
             }
         }
@@ -106,7 +100,7 @@ impl Worker {
 
     /// Reads the claim under its lock. `None`: Postgres does not answer.
     async fn read_back(&self, fence: Fence) -> Result<Option<ClaimState>, LostClaim> {
-        let row = match self.read_claim(fence).await {
+        let row = match answered(self.read_claim(fence)).await {
             Ok(row) => row,
             Err(_) => return Ok(None),
         };
@@ -116,14 +110,9 @@ impl Worker {
         }
         let heirs: Option<Vec<String>> = row.get("heirs");
         let keys: Option<Vec<String>> = row.get("doomed_keys");
-        let pairs = heirs
-            .unwrap_or_default()
-            .into_iter()
-            .zip(keys.unwrap_or_default());
+        let pairs = heirs.unwrap_or_default().into_iter().zip(keys.unwrap_or_default());
         let released = row.get::<_, bool>("released").then(|| Released {
-            doomed: pairs
-                .map(|(heir, s3_key)| Doomed { heir, s3_key })
-                .collect(),
+            doomed: pairs.map(|(heir, s3_key)| Doomed { heir, s3_key }).collect(),
             bytes: row.get("bytes"),
             ..Released::default()
         });
@@ -135,9 +124,7 @@ impl Worker {
     async fn read_claim(&self, fence: Fence) -> Result<Option<tokio_postgres::Row>, PgError> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let row = transaction
-            .query_opt(READ_CLAIM, &[&fence.claim, &fence.worker])
-            .await?;
+        let row = transaction.query_opt(READ_CLAIM, &[&fence.claim, &fence.worker]).await?;
         transaction.commit().await?;
         Ok(row)
     }

@@ -20,9 +20,7 @@ pub(super) async fn apply_to_good<T: Clone>(
     write: impl for<'a> Fn(&'a Transaction<'_>, &'a [T]) -> Writing<'a>,
 ) -> Result<(u64, Vec<(T, String)>), TryError> {
     // A deferred constraint would speak up only at COMMIT, when it is too late to tell who it was.
-    transaction
-        .batch_execute("SET CONSTRAINTS ALL IMMEDIATE")
-        .await?;
+    transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await?;
     let (mut written, mut bad) = (0, Vec::new());
     let mut parts = vec![units];
     while let Some(part) = parts.pop() {

@@ -21,10 +21,7 @@ impl Worker {
         let target = Target::new(&settings, "cleanup-worker", Some(id))?;
         let redis = crate::redis::pool(&settings)?;
         let objects = Objects::new(&settings).await?;
-        let Ok(connected) = timeout(START_PATIENCE, target.connect()).await else {
-            bail!("{}: no answer within {START_PATIENCE:?}", target.describe());
-        };
-        let client = connected.map_err(|error| target.explain(&error))?;
+        let client = target.open().await?;
         migrate::check(&client).await?;
         let fleet = fleet::read(&client).await?;
         match timeout(START_PATIENCE, objects.probe()).await {
@@ -41,9 +38,11 @@ impl Worker {
             redis,
             objects,
             settings,
-            shutdown,
+            // A child: a run that gives up its batches must not doom the runs after it.
+            shutdown: Shutdown { abandon: shutdown.abandon.child_token(), ..shutdown },
             open: OpenClaims::default(),
             tally: Tally::default(),
+            impossible: Default::default(),
         }))
     }
 }

@@ -188,10 +188,7 @@ impl Tally {
         let mut figures = self.lock();
         figures.without_lock += 1;
         if figures.without_lock == 1 {
-            warn!(
-                reason,
-                "claiming without the Redis lock ({reason}): slower, but as safe"
-            );
+            warn!(reason, "claiming without the Redis lock ({reason}): slower, but as safe");
         }
     }
 
@@ -203,8 +200,8 @@ impl Tally {
         self.lock().evictions_failed += 1;
     }
 
-    pub(super) fn given_back(&self) {
-        self.lock().given_back += 1;
+    pub(super) fn given_back(&self, claims: usize) {
+        self.lock().given_back += claims as u64;
     }
 
     pub(super) fn lost(&self) {

@@ -43,17 +43,11 @@ pub struct FaultyS3 {
 
 impl FaultyS3 {
     pub async fn start(world: &World, mood: Mood) -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let (calls, _) = watch::channel(0);
-        let server = Self {
-            url,
-            mood: Arc::new(Mutex::new(mood)),
-            calls,
-            go: Arc::new(Notify::new()),
-        };
+        let server =
+            Self { url, mood: Arc::new(Mutex::new(mood)), calls, go: Arc::new(Notify::new()) };
         let (shared, s3, bucket) = (server.clone(), world.s3.clone(), world.bucket.clone());
         let app = Router::new().fallback(move |body: Bytes| {
             let (shared, s3, bucket) = (shared.clone(), s3.clone(), bucket.clone());
@@ -135,27 +129,13 @@ impl FaultyS3 {
 }
 
 async fn delete(s3: &Client, bucket: &str, keys: &[String]) {
-    let objects = keys
-        .iter()
-        .map(|key| ObjectIdentifier::builder().key(key).build().expect("key"));
-    let delete = Delete::builder()
-        .set_objects(Some(objects.collect()))
-        .build()
-        .expect("delete");
-    s3.delete_objects()
-        .bucket(bucket)
-        .delete(delete)
-        .send()
-        .await
-        .expect("real delete");
+    let objects = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build().expect("key"));
+    let delete = Delete::builder().set_objects(Some(objects.collect())).build().expect("delete");
+    s3.delete_objects().bucket(bucket).delete(delete).send().await.expect("real delete");
 }
 
 fn xml(body: String) -> Response {
-    (
-        [(CONTENT_TYPE, "application/xml")],
-        format!("<?xml version=\"1.0\"?>{body}"),
-    )
-        .into_response()
+    ([(CONTENT_TYPE, "application/xml")], format!("<?xml version=\"1.0\"?>{body}")).into_response()
 }
 
 fn error(code: &str) -> String {
@@ -178,7 +158,5 @@ fn keys_in(body: &str) -> Vec<String> {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,7 +1,7 @@
 //! What the tests stand on: real servers (started by `ops/test`), a database and a bucket of their
 //! own for every test, real worker processes, and proxies that misbehave on demand.
 
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
 pub mod faulty_s3;
 pub mod process;
@@ -71,10 +71,7 @@ fn url_of(database: &str) -> String {
 pub async fn empty_database() -> (String, Client) {
     let name = format!("t{}", Uuid::new_v4().simple());
     let maintenance = connect(&env("DATABASE_URL")).await;
-    maintenance
-        .batch_execute(&format!("CREATE DATABASE {name}"))
-        .await
-        .expect("create database");
+    maintenance.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("create database");
     let url = url_of(&name);
     let client = connect(&url).await;
     (url, client)
@@ -84,49 +81,27 @@ pub async fn empty_database() -> (String, Client) {
 async fn migrated_database() -> String {
     let maintenance = connect(&env("DATABASE_URL")).await;
     let lock = "SELECT pg_advisory_lock(4711)";
-    maintenance
-        .batch_execute(lock)
-        .await
-        .expect("template lock");
+    maintenance.batch_execute(lock).await.expect("template lock");
     let there = maintenance
-        .query_opt(
-            "SELECT FROM pg_database WHERE datname = $1 AND datistemplate",
-            &[&TEMPLATE],
-        )
+        .query_opt("SELECT FROM pg_database WHERE datname = $1 AND datistemplate", &[&TEMPLATE])
         .await
         .expect("look for template");
     if there.is_none() {
-        let _ = maintenance
-            .batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}"))
-            .await;
-        maintenance
-            .batch_execute(&format!("CREATE DATABASE {TEMPLATE}"))
-            .await
-            .expect("template");
+        let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}")).await;
+        maintenance.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.expect("template");
         let client = connect(&url_of(TEMPLATE)).await;
-        let options = migrate::Options {
-            remove_blockers: false,
-            roles: false,
-        };
-        migrate::migrate(&client, &options, &mut |_| {})
-            .await
-            .expect("migrate");
+        let options = migrate::Options { remove_blockers: false, roles: false };
+        migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
         drop(client);
         let done = format!("ALTER DATABASE {TEMPLATE} IS_TEMPLATE true");
-        maintenance
-            .batch_execute(&done)
-            .await
-            .expect("finish template");
+        maintenance.batch_execute(&done).await.expect("finish template");
     }
     let name = format!("t{}", Uuid::new_v4().simple());
     // The template's last session may still be on its way out.
     for _ in 0..50 {
         let create = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
         if maintenance.batch_execute(&create).await.is_ok() {
-            maintenance
-                .batch_execute("SELECT pg_advisory_unlock(4711)")
-                .await
-                .expect("unlock");
+            maintenance.batch_execute("SELECT pg_advisory_unlock(4711)").await.expect("unlock");
             return name;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -151,28 +126,15 @@ impl World {
         settings.s3.endpoint = Some(env("S3_ENDPOINT"));
         let objects = Objects::new(&settings).await.expect("S3 client");
         let s3 = objects.client().clone();
-        s3.create_bucket()
-            .bucket(&bucket)
-            .send()
-            .await
-            .expect("create bucket");
-        Self {
-            name,
-            database_url,
-            db,
-            s3,
-            bucket,
-            settings,
-        }
+        s3.create_bucket().bucket(&bucket).send().await.expect("create bucket");
+        Self { name, database_url, db, s3, bucket, settings }
     }
 
     /// A worker in this process, with settings as `change` leaves them.
     pub async fn worker_with(&self, change: impl FnOnce(&mut Settings)) -> Arc<Worker> {
         let mut settings = self.settings.clone();
         change(&mut settings);
-        Worker::start(Arc::new(settings), Shutdown::default())
-            .await
-            .expect("start a worker")
+        Worker::start(Arc::new(settings), Shutdown::default()).await.expect("start a worker")
     }
 
     pub async fn worker(&self) -> Arc<Worker> {
@@ -193,17 +155,9 @@ impl World {
         let hash = hash(body);
         let fresh = format!("{}/{}", hex(&hash), Uuid::new_v4().simple());
         self.upload(&fresh, body).await;
-        let row = self
-            .put_row(short_code, &hash, Some(&fresh), body.len(), expires)
-            .await;
+        let row = self.put_row(short_code, &hash, Some(&fresh), body.len(), expires).await;
         if row.get("drop_upload") {
-            self.s3
-                .delete_object()
-                .bucket(&self.bucket)
-                .key(&fresh)
-                .send()
-                .await
-                .expect("drop");
+            self.s3.delete_object().bucket(&self.bucket).key(&fresh).send().await.expect("drop");
         }
         row.get("s3_key")
     }
@@ -248,12 +202,7 @@ impl World {
 
     pub async fn upload(&self, key: &str, body: &str) {
         let body = ByteStream::from(body.as_bytes().to_vec());
-        let put = self
-            .s3
-            .put_object()
-            .bucket(&self.bucket)
-            .key(key)
-            .body(body);
+        let put = self.s3.put_object().bucket(&self.bucket).key(key).body(body);
         put.send().await.expect("upload");
     }
 
@@ -272,26 +221,14 @@ impl World {
     }
 
     pub async fn object(&self, key: &str) -> Option<String> {
-        let got = self
-            .s3
-            .get_object()
-            .bucket(&self.bucket)
-            .key(key)
-            .send()
-            .await
-            .ok()?;
+        let got = self.s3.get_object().bucket(&self.bucket).key(key).send().await.ok()?;
         let bytes = got.body.collect().await.ok()?.into_bytes();
         String::from_utf8(bytes.to_vec()).ok()
     }
 
     /// All keys in the bucket, sorted.
     pub async fn keys(&self) -> Vec<String> {
-        let mut pages = self
-            .s3
-            .list_objects_v2()
-            .bucket(&self.bucket)
-            .into_paginator()
-            .send();
+        let mut pages = self.s3.list_objects_v2().bucket(&self.bucket).into_paginator().send();
         let mut keys: Vec<String> = Vec::new();
         while let Some(page) = pages.next().await {
             let objects = page.expect("list").contents.unwrap_or_default();
@@ -315,11 +252,7 @@ impl World {
 
     /// One value as text, for messages and comparisons.
     pub async fn text(&self, sql: &str) -> Option<String> {
-        self.db
-            .query_opt(sql, &[])
-            .await
-            .expect(sql)
-            .and_then(|row| row.get(0))
+        self.db.query_opt(sql, &[]).await.expect(sql).and_then(|row| row.get(0))
     }
 
     /// Polls until the query answers true: the signals of these tests are committed rows.
@@ -342,8 +275,7 @@ impl World {
 
     /// Due at once, whatever they back off for.
     pub async fn end_backoff(&self) {
-        self.run_sql("UPDATE pastes SET retry_at = now() WHERE retry_at < 'infinity'")
-            .await;
+        self.run_sql("UPDATE pastes SET retry_at = now() WHERE retry_at < 'infinity'").await;
     }
 
     /// What a watchdog does in a tick, with the default of two hours.
@@ -403,14 +335,7 @@ impl World {
 
 /// Claims as a run would, with nothing else open.
 pub async fn claim(worker: &Worker, size: u32) -> Option<Claim> {
-    worker
-        .claim(Wanted {
-            size,
-            mark: None,
-            busy: false,
-        })
-        .await
-        .expect("claim")
+    worker.claim(Wanted { size, mark: None, busy: false, until: None }).await.expect("claim")
 }
 
 /// Claims and insists on getting something.
@@ -421,15 +346,9 @@ pub async fn claim_some(worker: &Worker, size: u32) -> Claim {
 /// The steps after the claim, to the end.
 pub async fn carry_out(worker: &Worker, claim: &Claim) {
     let released = worker.release(claim).await.expect("release");
-    let objects = worker
-        .delete_objects(claim, &released)
-        .await
-        .expect("delete objects");
+    let objects = worker.delete_objects(claim, &released).await.expect("delete objects");
     worker.evict(claim).await;
-    worker
-        .finish(claim, &objects, &PhaseTimes::default())
-        .await
-        .expect("finish");
+    worker.finish(claim, &objects, &PhaseTimes::default()).await.expect("finish");
 }
 
 /// A whole run.

@@ -36,25 +36,13 @@ fn path_of(name: &str) -> PathBuf {
 impl Process {
     pub fn new(name: &str) -> Self {
         let mut command = Command::new(path_of(name));
-        command
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        for name in [
-            "PATH",
-            "HOME",
-            "AWS_REGION",
-            "AWS_ACCESS_KEY_ID",
-            "AWS_SECRET_ACCESS_KEY",
-        ] {
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for name in ["PATH", "HOME", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
             if let Ok(value) = std::env::var(name) {
                 command.env(name, value);
             }
         }
-        command
-            .env("AWS_EC2_METADATA_DISABLED", "true")
-            .kill_on_drop(true);
+        command.env("AWS_EC2_METADATA_DISABLED", "true").kill_on_drop(true);
         Self { command }
     }
 
@@ -82,11 +70,7 @@ impl Process {
     pub fn start(mut self) -> Running {
         let mut child = self.command.spawn().expect("start the program");
         let stderr = child.stderr.take().expect("stderr");
-        Running {
-            child,
-            stderr: BufReader::new(stderr).lines(),
-            seen: Vec::new(),
-        }
+        Running { child, stderr: BufReader::new(stderr).lines(), seen: Vec::new() }
     }
 }
 
@@ -132,11 +116,7 @@ impl Running {
             stderr
         );
         let (status, stdout) = output;
-        Ended(Output {
-            status,
-            stdout,
-            stderr: self.seen.join("\n").into_bytes(),
-        })
+        Ended(Output { status, stdout, stderr: self.seen.join("\n").into_bytes() })
     }
 }
 
@@ -166,10 +146,7 @@ impl Ended {
     pub fn assert_refused(&self, code: i32, words: &[&str]) {
         let stderr = self.stderr();
         assert_eq!(self.code(), code, "{stderr}");
-        let lines: Vec<&str> = stderr
-            .lines()
-            .filter(|line| !line.starts_with('{'))
-            .collect();
+        let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();
         assert_eq!(lines.len(), 1, "one clear line: {stderr}");
         for word in words {
             assert!(lines[0].contains(word), "{word:?} is not in: {stderr}");

@@ -26,17 +26,10 @@ impl Redis {
         let port = listener.local_addr().expect("address").port();
         drop(listener);
         let folder = PathBuf::from(super::env("DIR"));
-        let extra: Vec<String> = extra
-            .iter()
-            .map(|option| option.replace("{port}", &port.to_string()))
-            .collect();
+        let extra: Vec<String> =
+            extra.iter().map(|option| option.replace("{port}", &port.to_string())).collect();
         let child = spawn(port, &folder, &extra);
-        let server = Self {
-            child,
-            port,
-            folder,
-            extra,
-        };
+        let server = Self { child, port, folder, extra };
         server.ready().await;
         server
     }
@@ -75,13 +68,6 @@ fn spawn(port: u16, folder: &PathBuf, extra: &[String]) -> Child {
     if !extra.iter().any(|option| option == "--tls-port") {
         command.args(["--port", &port.to_string()]);
     }
-    command
-        .args(extra)
-        .current_dir(folder)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
-        .kill_on_drop(true)
-        .spawn()
-        .expect("start redis-server")
+    command.args(extra).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    command.kill_on_drop(true).spawn().expect("start redis-server")
 }

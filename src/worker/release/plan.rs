@@ -27,10 +27,7 @@ pub(super) struct Body {
 impl Body {
     pub fn new(row: &Row, references: &BTreeMap<&[u8], Vec<&str>>) -> Self {
         let hash: Vec<u8> = row.get("content_hash");
-        let pastes = references
-            .get(&*hash)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let pastes = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
         Self {
             s3_key: row.get("s3_key"),
             ref_count: row.get("ref_count"),
@@ -73,16 +70,10 @@ impl Plan {
         Released {
             bytes: doomed.iter().map(|body| body.size_bytes).sum(),
             drift,
-            detached: bad
-                .into_iter()
-                .map(|bad| (bad.short_code, bad.error))
-                .collect(),
+            detached: bad.into_iter().map(|bad| (bad.short_code, bad.error)).collect(),
             doomed: doomed
                 .into_iter()
-                .map(|body| Doomed {
-                    heir: body.heir,
-                    s3_key: body.s3_key,
-                })
+                .map(|body| Doomed { heir: body.heir, s3_key: body.s3_key })
                 .collect(),
         }
     }

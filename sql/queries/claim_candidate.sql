@@ -1,0 +1,14 @@
+-- The row that the next claim would take first: it is the one that cannot be claimed, when a claim
+-- of one row fails by that row's own fault (an owner's NOT VALID constraint, say).
+-- $1 low-water mark (NULL = none), $2 short codes already known as impossible.
+-- Zero rows: it is not due any more.
+SELECT short_code
+FROM pastes
+WHERE deletion_status = 'NOT_EXPIRED'
+  AND coalesce(retry_at, expires_at) <= now()
+  AND expires_at <= now()
+  AND coalesce(retry_at, expires_at) >= coalesce($1::timestamptz, '-infinity')
+  AND short_code <> ALL ($2::text[])
+ORDER BY coalesce(retry_at, expires_at)
+LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED

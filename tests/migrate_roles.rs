@@ -1,0 +1,219 @@
+//! Least privilege: `cleanupctl migrate --roles`, and each program under a login of its own that
+//! may do its job and nothing else.
+
+mod support;
+
+use support::*;
+use tokio_postgres::{Client, error::SqlState};
+use uuid::Uuid;
+
+/// A world whose database has the roles.
+async fn world() -> World {
+    let world = World::new().await;
+    let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
+    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+    world
+}
+
+/// A login that is a member of one group. Roles belong to the whole server, hence the name of its
+/// own; it goes with the test.
+struct Login {
+    name: String,
+    url: String,
+    maintenance: Client,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Login {
+    async fn member_of(world: &World, group: &str) -> Self {
+        let maintenance = connect(&world.database_url).await;
+        let name = format!("t{}", Uuid::new_v4().simple());
+        let create = format!("CREATE ROLE {name} LOGIN PASSWORD 'p' IN ROLE {group}");
+        maintenance.batch_execute(&create).await.expect("create a login");
+        let (_, server) = world.database_url.split_once('@').expect("a server");
+        let url = format!("postgres://{name}:p@{server}");
+        Self { name, url, maintenance, runtime: tokio::runtime::Handle::current() }
+    }
+
+    /// One of the programs, under this login.
+    fn program(&self, world: &World, name: &str) -> Process {
+        world.program(name).env("DATABASE_URL", &self.url)
+    }
+
+    /// Insists that each statement is refused for want of a right.
+    async fn assert_may_not(&self, statements: &[&str]) {
+        let db = connect(&self.url).await;
+        for sql in statements {
+            let refused = db.batch_execute(sql).await.expect_err(sql);
+            assert_eq!(
+                refused.code(),
+                Some(&SqlState::INSUFFICIENT_PRIVILEGE),
+                "{sql}: {refused:?}"
+            );
+        }
+    }
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        let drop = format!("DROP ROLE {}", self.name);
+        let dropped = tokio::task::block_in_place(|| {
+            self.runtime.block_on(self.maintenance.batch_execute(&drop))
+        });
+        assert!(dropped.is_ok() || std::thread::panicking(), "{dropped:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_cleanup_worker_drains_for_real() {
+    let world = world().await;
+    let login = Login::member_of(&world, "cleanup_worker").await;
+    for n in 0..30 {
+        world.put(&format!("p{n}"), &format!("body {}", n % 20), Ago(60.0)).await;
+    }
+    world.put("live", "body 1", In(3600.0)).await;
+    // A claim of a silent worker, for the sweep at the start.
+    let silent = world.worker().await;
+    let claim = claim_some(&silent, 5).await;
+    silent.release(&claim).await.expect("release");
+    world.silence_claims(7201.0).await;
+    let ran = login.program(&world, "cleanup-worker").args(&["run", "--format", "json"]);
+    let ran = ran.output().await;
+    assert_eq!((ran.code(), &ran.json()["rows_deleted"]), (0, &30.into()), "{}", ran.stderr());
+    assert_eq!(ran.json()["claims_reset_at_start"], 1);
+    world.assert_drained().await;
+    assert_eq!(world.read("live").await.as_deref(), Some("body 1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_cleanup_worker_leaves_tombstones_and_repairs_drift() {
+    let world = world().await;
+    let login = Login::member_of(&world, "cleanup_worker").await;
+    world.put("expired", "a", Ago(60.0)).await;
+    world.put("live", "a", In(3600.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let ran = login.program(&world, "cleanup-worker").args(&["run", "--format", "json"]);
+    let ran = ran.env("CLEANUP_RETENTION_TOMBSTONES", "1h").output().await;
+    assert_eq!((ran.code(), &ran.json()["drift_repaired"]), (0, &1.into()), "{}", ran.stderr());
+    let tombstones = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETED'";
+    assert_eq!(world.count(tombstones).await, 1);
+    assert_eq!(world.read("live").await.as_deref(), Some("a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_cleanup_worker_may_do_nothing_else() {
+    let world = world().await;
+    world.run_sql("CREATE TABLE accounts (name text)").await;
+    let login = Login::member_of(&world, "cleanup_worker").await;
+    login
+        .assert_may_not(&[
+            "SELECT * FROM accounts",
+            "INSERT INTO accounts VALUES ('x')",
+            "CREATE TABLE mine ()",
+            "CREATE SCHEMA mine",
+            "CREATE ROLE mine",
+            "TRUNCATE pastes",
+            "DROP TABLE pastes",
+            "INSERT INTO pastes (short_code) VALUES ('x')",
+            "UPDATE pastes SET expires_at = now()",
+            "INSERT INTO content (content_hash, s3_key) VALUES ('x', 'x')",
+            "UPDATE content SET s3_key = 'x'",
+            "DELETE FROM deletion_claims",
+            "INSERT INTO cleanup_migrations VALUES (9, 'x')",
+            "UPDATE cleanup_fleet SET paused_at = now()",
+            "ALTER TABLE pastes DISABLE TRIGGER pastes_guard",
+        ])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_cleanup_watchdog_resets_and_prunes() {
+    let world = world().await;
+    let login = Login::member_of(&world, "cleanup_watchdog").await;
+    for code in ["released", "claimed", "orphan"] {
+        world.put(code, code, Ago(60.0)).await;
+    }
+    let worker = world.worker().await;
+    let released = claim_some(&worker, 1).await;
+    worker.release(&released).await.expect("release");
+    claim_some(&worker, 1).await;
+    world.silence_claims(7201.0).await;
+    world
+        .run_sql(
+            "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                    deletion_initiated_at = now() - interval '3 hours' WHERE short_code = 'orphan';
+             INSERT INTO deletion_claims (worker, rows_claimed, claimed_at, finished_at)
+             VALUES (gen_random_uuid(), 1, now() - interval '40 days', now() - interval '40 days');
+             INSERT INTO pastes (short_code, expires_at, deletion_status, deletion_initiated_at)
+             VALUES ('tombstone', now(), 'DELETED', now() - interval '1 day')",
+        )
+        .await;
+    let ended = login.program(&world, "cleanup-watchdog").args(&["--once"]).output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    let said = "reset 2 claims (2 pastes) and 1 pastes without an open claim\n";
+    assert_eq!(ended.stdout(), said);
+    let reset =
+        "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 1";
+    assert_eq!(world.count(reset).await, 3);
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 2, "one was pruned");
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 3, "the tombstone was purged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_cleanup_watchdog_may_do_nothing_else() {
+    let world = world().await;
+    world.run_sql("CREATE TABLE accounts (name text)").await;
+    let login = Login::member_of(&world, "cleanup_watchdog").await;
+    login
+        .assert_may_not(&[
+            "SELECT * FROM accounts",
+            "CREATE TABLE mine ()",
+            "SELECT * FROM content",
+            "UPDATE content SET ref_count = 0",
+            "DELETE FROM content",
+            "INSERT INTO pastes (short_code) VALUES ('x')",
+            "UPDATE pastes SET expires_at = now()",
+            "INSERT INTO deletion_claims (worker, rows_claimed) VALUES (gen_random_uuid(), 1)",
+            "UPDATE cleanup_fleet SET bucket = 'x'",
+        ])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_of_cleanup_writer_keeps_the_contract_and_may_do_nothing_else() {
+    let world = world().await;
+    let login = Login::member_of(&world, "cleanup_writer").await;
+    let db = connect(&login.url).await;
+    for sql in [
+        "SELECT * FROM paste_put('p', 'hash', 'key', 1, now() + interval '1 hour')",
+        "SELECT * FROM paste_put('q', 'hash', NULL, 1, NULL)",
+        "SELECT * FROM paste_put('q', 'hash', 'again', 1, NULL)",
+        "SELECT paste_extend('p', NULL)",
+        "SELECT paste_expire_now('q')",
+    ] {
+        db.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    let kept = "SELECT count(*) FROM content WHERE ref_count = 2";
+    assert_eq!(world.count(kept).await, 1);
+    login
+        .assert_may_not(&[
+            "DELETE FROM pastes",
+            "UPDATE pastes SET deletion_status = 'DELETED'",
+            "DELETE FROM content",
+            "SELECT * FROM deletion_claims",
+            "CREATE TABLE mine ()",
+        ])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_can_be_granted_again_and_by_several_migrations_at_once() {
+    let (one, two) = tokio::join!(world(), world());
+    let again = one.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
+    assert_eq!(again.code(), 0, "{}", again.stderr());
+    for world in [one, two] {
+        let granted = "SELECT count(*) FROM unnest(ARRAY['cleanup_worker', 'cleanup_watchdog',
+                       'cleanup_auditor']) AS role WHERE has_table_privilege(role, 'pastes', 'SELECT')";
+        assert_eq!(world.count(granted).await, 3);
+    }
+}

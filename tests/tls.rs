@@ -1,0 +1,285 @@
+//! TLS to Postgres as libpq's users know it, and to Redis: right certificates work, wrong ones are
+//! refused. Private servers with certificates of a throw-away CA.
+
+mod support;
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use support::{servers::Redis, *};
+
+/// A folder in the test run's own, removed with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let run = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("run the tests with ops/test");
+        let path = Path::new(&run).join(format!("tls-{}", uuid::Uuid::new_v4().simple()));
+        fs::create_dir(&path).expect("folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a path").to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).expect("write");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Makes `ca.pem`, `other-ca.pem` (which signed nothing) and a server's `cert.pem` and `key.pem`
+/// that are good for the name localhost, not for 127.0.0.1.
+fn certificates() -> Folder {
+    let folder = Folder::new();
+    let authority = |name: &str| {
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("key");
+        let certificate = params.self_signed(&key).expect("CA");
+        (certificate.pem(), Issuer::new(params, key))
+    };
+    let (ca, issuer) = authority("the right CA");
+    let (other_ca, _) = authority("another CA");
+    let key = KeyPair::generate().expect("key");
+    let server = CertificateParams::new(["localhost".to_string()]).expect("parameters");
+    let server = server.signed_by(&key, &issuer).expect("server certificate");
+    folder.write("ca.pem", &ca);
+    folder.write("other-ca.pem", &other_ca);
+    folder.write("cert.pem", &server.pem());
+    folder.write("key.pem", &key.serialize_pem());
+    folder
+}
+
+/// A Postgres that talks TLS only; stopped when dropped, before its folder goes.
+struct Postgres {
+    port: u16,
+    folder: Folder,
+}
+
+impl Postgres {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("free port");
+        let port = listener.local_addr().expect("address").port();
+        drop(listener);
+        let server = Self { port, folder: certificates() };
+        give_away(&server.folder.0);
+        let data = server.folder.file("data");
+        let make = ["--pgdata", &data, "--username", "postgres", "--auth", "trust", "--no-sync"];
+        server.run("initdb", &make);
+        server.folder.write("data/pg_hba.conf", "hostssl all all 127.0.0.1/32 trust\n");
+        server.folder.write("data/postgresql.auto.conf", &server.settings());
+        give_away(&server.folder.0);
+        let log = server.folder.file("server.log");
+        server.run("pg_ctl", &["--pgdata", &data, "--log", &log, "--wait", "start"]);
+        server
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\n\
+             fsync = off\nssl = on\nssl_cert_file = '{}'\nssl_key_file = '{}'\n",
+            self.port,
+            self.folder.file("cert.pem"),
+            self.folder.file("key.pem"),
+        )
+    }
+
+    /// Runs one of Postgres' own programs, which refuse to run as root.
+    fn run(&self, program: &str, args: &[&str]) {
+        let folder = std::env::var("PASTE_CLEANUP_TEST_PG_BIN").expect("Postgres' programs");
+        let mut command = match runs_as_root() {
+            true => Command::new("runuser"),
+            false => Command::new("env"),
+        };
+        if runs_as_root() {
+            command.args(["-u", server_user(), "--"]);
+        }
+        command.arg(Path::new(&folder).join(program)).args(args).current_dir(&self.folder.0);
+        command.stdout(Stdio::null());
+        assert!(command.status().expect(program).success(), "{program}");
+    }
+
+    /// A URL by this host name, with this `sslmode`.
+    fn url(&self, host: &str, mode: &str) -> String {
+        format!("postgres://postgres@{host}:{}/postgres?sslmode={mode}", self.port)
+    }
+
+    /// A program on this server, with this file of CAs.
+    fn program(&self, name: &str, url: &str, ca: Option<&str>) -> Process {
+        let process = Process::new(name).env("DATABASE_URL", url);
+        match ca {
+            Some(ca) => process.env("CLEANUP_POSTGRES_CA_FILE", &self.folder.file(ca)),
+            None => process,
+        }
+    }
+
+    /// Migrates, which is a question of the connection alone.
+    async fn assert_works(&self, host: &str, mode: &str, ca: Option<&str>) {
+        let migrate = self.program("cleanupctl", &self.url(host, mode), ca).args(&["migrate"]);
+        let ended = migrate.output().await;
+        assert_eq!(ended.code(), 0, "{host} {mode} {ca:?}: {}", ended.stderr());
+    }
+
+    async fn assert_refused(&self, host: &str, mode: &str, ca: Option<&str>, words: &[&str]) {
+        let migrate = self.program("cleanupctl", &self.url(host, mode), ca).args(&["migrate"]);
+        migrate.output().await.assert_refused(1, words);
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let data = self.folder.file("data");
+        self.run("pg_ctl", &["--pgdata", &data, "--mode", "immediate", "--silent", "stop"]);
+    }
+}
+
+fn runs_as_root() -> bool {
+    fs::metadata("/proc/self").expect("own process").uid() == 0
+}
+
+fn server_user() -> &'static str {
+    let known = Command::new("id").arg("postgres").output();
+    let known = known.is_ok_and(|output| output.status.success());
+    if known { "postgres" } else { "nobody" }
+}
+
+/// Makes the server's user the owner, and nobody else a reader of the key.
+fn give_away(folder: &Path) {
+    let run = |program: &str, args: &[&str]| {
+        let done = Command::new(program).args(args).arg(folder).status();
+        assert!(done.expect(program).success(), "{program}");
+    };
+    run("chmod", &["-R", "u=rwX,go="]);
+    if runs_as_root() {
+        run("chown", &["-R", server_user()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn require_encrypts_whoever_signed_the_certificate() {
+    let postgres = Postgres::start();
+    postgres.assert_works("127.0.0.1", "require", None).await;
+    postgres.assert_works("127.0.0.1", "prefer", None).await;
+    let plain = ["no encryption"];
+    postgres.assert_refused("127.0.0.1", "disable", None, &plain).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn require_with_a_ca_file_verifies_the_chain() {
+    let postgres = Postgres::start();
+    postgres.assert_works("127.0.0.1", "require", Some("ca.pem")).await;
+    let words = ["certificate"];
+    postgres.assert_refused("127.0.0.1", "require", Some("other-ca.pem"), &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
+    let postgres = Postgres::start();
+    postgres.assert_works("localhost", "verify-full", Some("ca.pem")).await;
+    let words = ["certificate"];
+    postgres.assert_refused("localhost", "verify-full", Some("other-ca.pem"), &words).await;
+    postgres.assert_refused("localhost", "verify-full", None, &words).await;
+    postgres.assert_refused("127.0.0.1", "verify-full", Some("ca.pem"), &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_ca_wants_the_right_ca_under_any_host_name() {
+    let postgres = Postgres::start();
+    postgres.assert_works("localhost", "verify-ca", Some("ca.pem")).await;
+    postgres.assert_works("127.0.0.1", "verify-ca", Some("ca.pem")).await;
+    let words = ["certificate"];
+    postgres.assert_refused("localhost", "verify-ca", Some("other-ca.pem"), &words).await;
+    postgres.assert_refused("127.0.0.1", "verify-ca", Some("other-ca.pem"), &words).await;
+    postgres.assert_refused("127.0.0.1", "verify-ca", None, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
+    let folder = Folder::new();
+    folder.write("empty.pem", "no certificate here");
+    for name in ["missing.pem", "empty.pem"] {
+        let url = "postgres://postgres@127.0.0.1:1/postgres?sslmode=verify-full";
+        let migrate = Process::new("cleanupctl").args(&["migrate"]).env("DATABASE_URL", url);
+        let ended = migrate.env("CLEANUP_POSTGRES_CA_FILE", &folder.file(name)).output().await;
+        ended.assert_refused(1, &["CA file", &folder.file(name)]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_night_goes_through_tls() {
+    let world = World::new().await;
+    let postgres = Postgres::start();
+    let url = postgres.url("localhost", "verify-full");
+    let ca = postgres.folder.file("ca.pem");
+    let program = |name: &str| {
+        let program = world.program(name).env("DATABASE_URL", &url);
+        program.env("CLEANUP_POSTGRES_CA_FILE", &ca)
+    };
+    for args in [&["migrate"][..], &["seed", "--pastes", "20", "--expired-share", "1"]] {
+        let ended = program("cleanupctl").args(args).output().await;
+        assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    }
+    let ran = program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
+    assert_eq!((ran.code(), &ran.json()["rows_deleted"]), (0, &20.into()), "{}", ran.stderr());
+    let watched = program("cleanup-watchdog").args(&["--once"]).output().await;
+    assert_eq!(watched.code(), 0, "{}", watched.stderr());
+    assert_eq!(world.keys().await, Vec::<String>::new());
+}
+
+/// A Redis that talks TLS only.
+async fn tls_redis(folder: &Folder) -> Redis {
+    let (cert, key, ca) = (folder.file("cert.pem"), folder.file("key.pem"), folder.file("ca.pem"));
+    let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    let options = ["--tls-port", "{port}", "--port", "0", "--tls-auth-clients", "no"];
+    Redis::start_with(&[&options[..], &files].concat()).await
+}
+
+/// Drains one paste, and returns how many claims had to do without the lock.
+async fn claims_without_lock(world: &World, url: &str, ca: Option<&str>) -> u64 {
+    world.put("p", "a", Ago(60.0)).await;
+    let mut run = world.program("cleanup-worker").args(&["run", "--format", "json"]);
+    if let Some(ca) = ca {
+        run = run.env("CLEANUP_REDIS_CA_FILE", ca);
+    }
+    let ended = run.env("REDIS_URL", url).output().await;
+    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
+    world.assert_drained().await;
+    ended.json()["claims_without_lock"].as_u64().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_over_tls_locks_with_the_right_ca_and_host_name() {
+    let (world, folder) = (World::new().await, certificates());
+    let redis = tls_redis(&folder).await;
+    let url = format!("rediss://localhost:{}", redis.port());
+    assert_eq!(claims_without_lock(&world, &url, Some(&folder.file("ca.pem"))).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_cannot_be_trusted_is_done_without() {
+    let (world, folder) = (World::new().await, certificates());
+    let redis = tls_redis(&folder).await;
+    let (right, wrong) = (folder.file("ca.pem"), folder.file("other-ca.pem"));
+    for (server, ca, why) in [
+        ("rediss://localhost", Some(&*wrong), "another CA"),
+        ("rediss://localhost", None, "not one of the system's CAs"),
+        ("rediss://127.0.0.1", Some(&*right), "another host name"),
+        ("redis://localhost", None, "not encrypted"),
+    ] {
+        let url = format!("{server}:{}", redis.port());
+        assert!(claims_without_lock(&world, &url, ca).await > 0, "{why}");
+    }
+}
