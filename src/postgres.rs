@@ -7,7 +7,11 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use secrecy::ExposeSecret;
-use tokio_postgres::{Client, Config, NoTls, config::SslMode, error::SqlState};
+use tokio_postgres::{
+    Client, Config, NoTls,
+    config::{Host, SslMode},
+    error::SqlState,
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
@@ -39,6 +43,9 @@ impl Target {
     pub fn new(settings: &Settings, program: &str, worker: Option<Uuid>) -> Result<Self> {
         let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret())?;
         let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
+        if !config.get_hosts().iter().all(is_host) {
+            return Err(invalid_url(": percent-encode special characters in user and password"));
+        }
         let name = worker.map_or(program.to_string(), |id| format!("{program} {id}"));
         config.application_name(name).connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(Duration::from_secs(10));
@@ -113,8 +120,8 @@ impl Target {
             let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
             let separator = if place == 0 { "" } else { "," };
             let _ = match host {
-                tokio_postgres::config::Host::Tcp(name) => write!(text, "{separator}{name}:{port}"),
-                tokio_postgres::config::Host::Unix(path) => {
+                Host::Tcp(name) => write!(text, "{separator}{name}:{port}"),
+                Host::Unix(path) => {
                     write!(text, "{separator}{}:{port}", path.display())
                 }
             };
@@ -193,12 +200,24 @@ fn split_sslmode(url: &str) -> Result<(String, Option<Verify>)> {
     Ok((url.to_string(), None))
 }
 
+/// A password with an `@` in it ends up in the "host", which would be printed.
+fn is_host(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => name.chars().all(|c| c.is_alphanumeric() || "-._:".contains(c)),
+        Host::Unix(_) => true,
+    }
+}
+
 /// The parser's message can quote a piece of the URL, so only what is known to be harmless is kept.
 fn bad_url(error: &tokio_postgres::Error) -> anyhow::Error {
     use std::error::Error as _;
     let reason = error.source().map(ToString::to_string).unwrap_or_default();
     let known = reason.starts_with("invalid value for option");
     let reason = if known { format!(": {reason}") } else { String::new() };
+    invalid_url(&reason)
+}
+
+fn invalid_url(reason: &str) -> anyhow::Error {
     anyhow::Error::new(crate::config::ConfigError::Invalid(format!(
         "postgres.url (DATABASE_URL or CLEANUP_POSTGRES_URL) is not a valid Postgres URL{reason}; \
          write postgres://user:password@host:5432/database"
