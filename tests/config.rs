@@ -365,7 +365,6 @@ async fn a_malformed_url_is_refused_without_its_password() {
         "redis://:hunter2@localhost:port",
         "redis://:hunter2@localhost/notanumber",
         "http://:hunter2@localhost",
-        "redis://:hunter2%zz@localhost",
         ":hunter2@localhost",
     ] {
         let ended = worker(&["run"]).env("REDIS_URL", url).output().await;

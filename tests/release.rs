@@ -105,15 +105,16 @@ async fn a_released_claim_that_is_reset_does_not_decrement_twice() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
+    world.put("live too", "shared", Never).await;
     let silent = world.worker().await;
     let claim = claim_some(&silent, 10).await;
     silent.release(&claim).await.expect("release");
-    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2);
     world.silence_claims(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     world.end_backoff().await;
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
-    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2);
     assert_eq!(world.read("live").await.as_deref(), Some("shared"));
     world.assert_drained().await;
 }
