@@ -1,11 +1,13 @@
 //! The worker: drains what has expired, batch by batch. The steps of a batch, in order:
-//! [`lock`], [`claim`], [`release`], [`delete_objects`], [`evict`], [`finish`].
+//! `lock`, `claim`, `release`, `delete_objects`, `evict`, `finish`; `batch` strings them together,
+//! `drain` keeps several batches in flight.
 
 mod batch;
 pub mod claim;
 pub mod cli;
 pub mod delete_objects;
 mod detach;
+mod drain;
 pub mod dry_run;
 mod evict;
 pub mod finish;

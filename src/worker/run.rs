@@ -1,39 +1,18 @@
-//! The run loop: claim, hand the batch to a task, claim the next while batches are in flight; stop
-//! when nothing is due, or when told to.
+//! One run, from the sweep at its start to the summary at its end.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::{Instant, sleep_until, timeout},
-};
-use tracing::{error, info, warn};
+use tokio::time::Instant;
+use tracing::warn;
 
 use super::{
     Worker,
-    batch::BatchEnd,
-    claim::{Wanted, describe_pool},
-    look::Sight,
+    claim::describe_pool,
+    drain::{Drain, Stop},
     progress,
     summary::{StoppedBecause, Summary},
 };
-use crate::{
-    backoff::{backoff, jittered},
-    claim::{Claim, Fence, must_run_alone},
-    fleet,
-    postgres::answered,
-    watchdog,
-};
-
-/// How long a run goes on without finishing a batch before it calls that a failure.
-const PATIENCE: Duration = Duration::from_secs(300);
-/// How long due rows may stay locked by others while nothing else is left to do.
-const LOCKED_PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE_CHECK: Duration = Duration::from_secs(2);
+use crate::{postgres::answered, watchdog};
 
 /// Bounds of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,29 +23,6 @@ pub struct Options {
     pub deadline: Option<Instant>,
 }
 
-/// Why the loop ends, and with what error.
-type Stop = (StoppedBecause, Option<String>);
-
-struct Run {
-    worker: Arc<Worker>,
-    options: Options,
-    batches: JoinSet<BatchEnd>,
-    /// The claim and the number of rows of each task.
-    in_flight: HashMap<tokio::task::Id, (Fence, usize)>,
-    /// The batch in flight must have the process to itself.
-    alone: bool,
-    /// Nothing due before this is looked for until a plain look says otherwise.
-    mark: Option<SystemTime>,
-    trouble: Option<String>,
-    /// Since when nothing has been finished although something was in trouble.
-    trouble_since: Option<Instant>,
-    troubles: u32,
-    /// Batches that broke off: bugs, never expected, never hidden.
-    broken: usize,
-    idle_since: Option<Instant>,
-    pause_checked: Option<Instant>,
-}
-
 impl Worker {
     /// Drains what has expired, and says what was done and why it stopped.
     pub async fn run(self: &Arc<Self>, options: Options) -> Summary {
@@ -74,9 +30,9 @@ impl Worker {
         let heartbeat = tokio::spawn(Arc::clone(self).heartbeat());
         let bar = progress::start(Arc::clone(self));
         let reset = self.sweep_at_start().await;
-        let mut run = Run::new(Arc::clone(self), options);
-        let stop = run.drain().await;
-        run.close().await;
+        let mut batches = Drain::new(Arc::clone(self), options);
+        let stop = batches.drain().await;
+        batches.close().await;
         heartbeat.abort();
         progress::end(bar);
         let mut summary = self.summarise(stop, started.elapsed()).await;
@@ -103,10 +59,10 @@ impl Worker {
         let unnamed = figures.failed_count - figures.failed.len() as u64;
         let remaining = match figures.failed.is_empty() {
             true => Ok(0),
-            false => self.still_there(&figures.failed).await.map(|named| named + unnamed),
+            false => answered(self.still_there(&figures.failed)).await.map(|named| named + unnamed),
         };
         let mut summary = figures.into_summary(self.id, because, error, elapsed);
-        summary.left = self.left().await.ok();
+        summary.left = answered(self.left()).await.ok();
         let remaining = remaining.unwrap_or(summary.rows_failed);
         summary.rows_failed = remaining;
         if remaining > 0 && because == StoppedBecause::Drained {
@@ -116,257 +72,5 @@ impl Worker {
             ));
         }
         summary
-    }
-}
-
-impl Run {
-    fn new(worker: Arc<Worker>, options: Options) -> Self {
-        Self {
-            worker,
-            options,
-            batches: JoinSet::new(),
-            in_flight: HashMap::new(),
-            alone: false,
-            mark: None,
-            trouble: None,
-            trouble_since: None,
-            troubles: 0,
-            broken: 0,
-            idle_since: None,
-            pause_checked: None,
-        }
-    }
-
-    async fn drain(&mut self) -> Stop {
-        loop {
-            if let Some(stop) = self.must_stop().await {
-                return stop;
-            }
-            let room = self.batches.len() < self.worker.settings.worker.concurrency;
-            let size = self.room_in_limit();
-            if !room || size == 0 || (self.alone && !self.batches.is_empty()) {
-                self.wait(Duration::from_secs(1)).await;
-                continue;
-            }
-            if self.trouble.is_some() {
-                if let Some(stop) = self.wait_for_surroundings().await {
-                    return stop;
-                }
-                continue;
-            }
-            match self.worker.claim(self.wanted(size)).await {
-                Ok(Some(claim)) => self.set_off(claim, size),
-                Ok(None) => {
-                    if let Some(stop) = self.nothing_claimed(size).await {
-                        return stop;
-                    }
-                }
-                Err(error) => self.trouble = Some(error.to_string()),
-            }
-        }
-    }
-
-    fn wanted(&self, size: u32) -> Wanted {
-        let busy = !self.batches.is_empty();
-        Wanted { size, mark: self.mark, busy, until: self.options.deadline }
-    }
-
-    async fn must_stop(&mut self) -> Option<Stop> {
-        if self.worker.shutdown.stop.is_cancelled() {
-            return Some((StoppedBecause::Signal, None));
-        }
-        if self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Some((StoppedBecause::Deadline, None));
-        }
-        if self.options.limit.is_some_and(|limit| self.worker.tally.rows() >= limit) {
-            return Some((StoppedBecause::Limit, None));
-        }
-        if self.pause_checked.is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK) {
-            self.pause_checked = Some(Instant::now());
-            let paused = self.worker.paused().await;
-            if let Some(reason) = paused {
-                return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
-            }
-        }
-        None
-    }
-
-    /// The next batch's size within `--limit`; 0 while all that is left of it is in flight.
-    fn room_in_limit(&self) -> u32 {
-        let size = self.worker.settings.worker.batch_size;
-        let Some(limit) = self.options.limit else {
-            return size;
-        };
-        let taken = self.worker.tally.rows() + self.rows_in_flight();
-        u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
-    }
-
-    fn rows_in_flight(&self) -> u64 {
-        self.in_flight.values().map(|(_, rows)| *rows as u64).sum()
-    }
-
-    fn set_off(&mut self, claim: Claim, size: u32) {
-        self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
-        self.idle_since = None;
-        let flight = (claim.fence, claim.pastes.len());
-        self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.attempts));
-        let lost = self.worker.open(&claim);
-        let worker = Arc::clone(&self.worker);
-        let task = self.batches.spawn(worker.carry_out(claim, lost));
-        self.in_flight.insert(task.id(), flight);
-    }
-
-    /// Nothing was claimed: is it that nothing is due, or that others have it?
-    async fn nothing_claimed(&mut self, size: u32) -> Option<Stop> {
-        let sight = match answered(self.worker.look()).await {
-            Ok(sight) => sight,
-            Err(error) => {
-                self.trouble = Some(describe_pool(&error));
-                return None;
-            }
-        };
-        let had_mark = self.mark.take().is_some();
-        if !matches!(sight, Sight::Due { .. }) || !self.batches.is_empty() {
-            self.idle_since = None;
-        }
-        match sight {
-            Sight::Due { attempts }
-                if must_run_alone(size, attempts) && !self.batches.is_empty() =>
-            {
-                self.wait_for_all().await;
-            }
-            Sight::Due { .. } if had_mark => {}
-            Sight::Due { .. } => return self.wait_for_others().await,
-            Sight::DueIn(_) | Sight::Nothing if !self.batches.is_empty() => {
-                self.wait(Duration::from_secs(1)).await;
-            }
-            Sight::DueIn(pause) => self.wait(pause).await,
-            Sight::Nothing => return self.drained().await,
-        }
-        None
-    }
-
-    /// Nothing is due and nothing is in flight. A claim of ours that this process lost sight of
-    /// would still hide its rows: it is given back first.
-    async fn drained(&mut self) -> Option<Stop> {
-        match self.worker.give_back_unknown().await {
-            Ok(0) if self.broken > 0 => {
-                let reason = format!("{} batches broke off; the log says where", self.broken);
-                return Some((StoppedBecause::Failed, Some(reason)));
-            }
-            Ok(0) => return Some((StoppedBecause::Drained, None)),
-            Ok(_) => {}
-            Err(error) => self.trouble = Some(describe_pool(&error)),
-        }
-        None
-    }
-
-    /// Rows are due but locked: by claims that are about to be committed or rolled back, or by
-    /// somebody's forgotten transaction. No progress is an error.
-    async fn wait_for_others(&mut self) -> Option<Stop> {
-        let since = *self.idle_since.get_or_insert_with(Instant::now);
-        if self.batches.is_empty() && since.elapsed() >= LOCKED_PATIENCE {
-            let reason = "pastes are due but locked by another transaction; \
-                          look for long ones in pg_stat_activity";
-            return Some((StoppedBecause::Failed, Some(reason.into())));
-        }
-        self.wait(jittered(Duration::from_millis(100))).await;
-        None
-    }
-
-    /// Something around us failed. Claims nothing until Postgres and S3 answer again.
-    async fn wait_for_surroundings(&mut self) -> Option<Stop> {
-        let reason = self.trouble.clone().unwrap_or_default();
-        let since = *self.trouble_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= PATIENCE {
-            return Some((StoppedBecause::Failed, Some(reason)));
-        }
-        warn!(reason, "claiming nothing until the surroundings answer: {reason}");
-        self.wait(backoff(self.troubles + 2)).await;
-        self.troubles += 1;
-        self.trouble = self.worker.surroundings().await.err();
-        None
-    }
-
-    /// Waits for a batch to end, at most so long, and not past a stop.
-    async fn wait(&mut self, longest: Duration) {
-        let until = Instant::now() + longest;
-        let deadline = self.options.deadline.unwrap_or(until).min(until);
-        let stop = self.worker.shutdown.stop.clone();
-        tokio::select! {
-            Some(ended) = self.batches.join_next_with_id(), if !self.batches.is_empty() => {
-                self.note(ended).await;
-            }
-            () = sleep_until(deadline) => {}
-            () = stop.cancelled() => {}
-        }
-    }
-
-    async fn wait_for_all(&mut self) {
-        let over = |deadline: Instant| Instant::now() >= deadline;
-        while !self.batches.is_empty()
-            && !self.worker.shutdown.stop.is_cancelled()
-            && !self.options.deadline.is_some_and(over)
-        {
-            self.wait(Duration::from_secs(1)).await;
-        }
-    }
-
-    async fn note(&mut self, ended: Result<(tokio::task::Id, BatchEnd), JoinError>) {
-        let (task, end) = match ended {
-            Ok((task, end)) => (task, Ok(end)),
-            Err(error) => (error.id(), Err(error)),
-        };
-        let flight = self.in_flight.remove(&task);
-        match end {
-            Ok(BatchEnd::Settled) => {
-                self.trouble_since = None;
-                self.troubles = 0;
-            }
-            Ok(BatchEnd::Troubled(reason)) => self.trouble = Some(reason),
-            Err(error) => {
-                self.broken += 1;
-                if let Some((fence, _)) = flight {
-                    self.worker.open.remove(fence.claim);
-                    error!(claim = fence.claim, "claim {} broke off: {error}", fence.claim);
-                    // Failing here leaves it to the watchdog, which counts the attempt as well.
-                    let _ = self.worker.hand_in_broken(fence).await;
-                }
-            }
-        }
-    }
-
-    /// Finishes what is open within the grace period, and gives back the rest.
-    async fn close(&mut self) {
-        let grace = self.worker.settings.worker.grace_period;
-        if !self.batches.is_empty() {
-            info!("finishing {} open batches, for at most {grace:?}", self.batches.len());
-        }
-        let grace_ends = sleep_until(Instant::now() + grace);
-        tokio::pin!(grace_ends);
-        while !self.batches.is_empty() {
-            let abandoned = self.worker.shutdown.abandon.is_cancelled();
-            tokio::select! {
-                Some(ended) = self.batches.join_next_with_id() => self.note(ended).await,
-                () = &mut grace_ends, if !abandoned => self.worker.shutdown.abandon.cancel(),
-            }
-        }
-    }
-}
-
-impl Worker {
-    /// Why the fleet is paused, if it is. Who cannot read it learns of that at the next claim.
-    async fn paused(&self) -> Option<String> {
-        let look = async {
-            let client = self.pool.get().await.ok()?;
-            fleet::read(&client).await.ok()?.paused
-        };
-        timeout(PAUSE_CHECK, look).await.ok().flatten()
-    }
-
-    /// Do Postgres and S3 answer? Also settles claims whose answer was lost.
-    async fn surroundings(&self) -> Result<(), String> {
-        self.give_back_unknown().await.map_err(|error| describe_pool(&error))?;
-        self.objects.probe().await.map_err(|error| error.to_string())
     }
 }
