@@ -35,6 +35,11 @@ pub fn show_bar(bar: ProgressBar) -> ProgressBar {
     bar
 }
 
+/// Somebody watches the bar: lines that it makes needless may be left out.
+pub fn bar_is_shown() -> bool {
+    BAR.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 pub fn hide_bar() {
     if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
         bar.finish_and_clear();

@@ -42,6 +42,4 @@ SET deletion_status = 'DELETION_IN_PROGRESS',
 FROM batch, claim
 WHERE pastes.short_code = batch.short_code
 RETURNING pastes.claim_id, pastes.short_code, pastes.content_hash, pastes.doomed_key,
-          pastes.attempts,
-          -- -infinity is a valid expiry, but no valid time for a program.
-          greatest(coalesce(pastes.retry_at, pastes.expires_at), '1970-01-01 00:00+00') AS due_at
+          pastes.attempts, coalesce(pastes.retry_at, pastes.expires_at) AS due_at

@@ -6,8 +6,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{PhaseTimes, Worker, settle::STEP_PATIENCE};
-use crate::claim::{Claim, StepError};
+use super::{
+    PhaseTimes, Worker, delete_objects::ObjectsGone, finish::Finished, settle::STEP_PATIENCE,
+};
+use crate::{
+    claim::{Claim, Released, StepError},
+    telemetry,
+};
 
 /// On top of a step's own deadline, before its claim is no longer beaten.
 pub(super) const SLACK: Duration = Duration::from_secs(15);
@@ -68,18 +73,11 @@ impl Worker {
         let finished = self.finish(claim, &objects, &times).await?;
         times.finish = started.elapsed() - times.release - times.delete - times.evict;
 
-        self.tally.failed(finished.failed.into_iter().map(|(code, _)| code));
+        self.tally.failed(finished.failed.iter().map(|(code, _)| code.clone()));
         self.tally.finished(finished.rows, objects.deleted, released.bytes, &times);
-        let (rows, deleted, bytes) = (finished.rows, objects.deleted, released.bytes);
-        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        info!(
-            claim = id,
-            rows,
-            objects = deleted,
-            bytes,
-            elapsed_ms,
-            "finished claim {id}: {rows} pastes, {deleted} objects"
-        );
+        if !telemetry::bar_is_shown() {
+            report(claim, &finished, &objects, &released, started.elapsed());
+        }
         Ok(())
     }
 
@@ -105,4 +103,24 @@ impl Worker {
             }
         }
     }
+}
+
+/// One event per batch: fields for filtering, a sentence for reading.
+fn report(
+    claim: &Claim,
+    finished: &Finished,
+    gone: &ObjectsGone,
+    released: &Released,
+    took: Duration,
+) {
+    let (id, rows, objects) = (claim.fence.claim, finished.rows, gone.deleted);
+    let elapsed_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    info!(
+        claim = id,
+        rows,
+        objects,
+        bytes = released.bytes,
+        elapsed_ms,
+        "finished claim {id}: {rows} pastes, {objects} objects"
+    );
 }

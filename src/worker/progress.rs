@@ -6,11 +6,11 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tokio::task::JoinHandle;
 
 use super::Worker;
-use crate::telemetry;
+use crate::{cli::thousands, telemetry};
 
 /// Starts the bar, if there is somebody to see it.
 pub(super) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
@@ -20,9 +20,12 @@ pub(super) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
     Some(tokio::spawn(async move {
         let bar = telemetry::show_bar(ProgressBar::new(0));
         if let Ok(style) = ProgressStyle::with_template(
-            "{wide_bar} {human_pos}/{human_len} pastes, {per_sec}, {eta} left",
+            "{wide_bar} {human_pos}/{human_len} pastes, {rate}, {eta} left",
         ) {
-            bar.set_style(style);
+            let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+                let _ = write!(text, "{}/s", thousands(state.per_sec().round() as u64));
+            };
+            bar.set_style(style.with_key("rate", rate));
         }
         let (mut ticks, mut round) = (tokio::time::interval(Duration::from_millis(250)), 0_u32);
         loop {
