@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use chrono::{NaiveTime, Utc};
+use chrono::{DateTime, NaiveTime, Utc};
 use chrono_tz::Tz;
 use clap::{Args, Parser, Subcommand};
 use tokio::time::Instant;
@@ -113,7 +113,9 @@ impl RunArgs {
     }
 
     fn options(&self, settings: &Settings) -> Options {
-        let until = self.until.map(|time| until(time, settings.schedule.timezone));
+        let until = self
+            .until
+            .map(|time| until(time, Utc::now().with_timezone(&settings.schedule.timezone)));
         let left = [self.run_time, until].into_iter().flatten().min();
         Options { limit: self.limit, deadline: left.map(|left| Instant::now() + left) }
     }
@@ -140,17 +142,40 @@ fn parse_time(text: &str) -> Result<NaiveTime, String> {
         .map_err(|_| format!("{text:?} is not a time of day; write 06:00"))
 }
 
-/// How long until it is that time there. Today if it is still to come, tomorrow otherwise.
-fn until(time: NaiveTime, zone: Tz) -> Duration {
-    let now = Utc::now().with_timezone(&zone);
+/// How long until it is that time there. Today if it is still to come, tomorrow otherwise; the day
+/// after if a clock change skips it.
+fn until(time: NaiveTime, now: DateTime<Tz>) -> Duration {
     let today = now.date_naive();
-    let days = [Some(today), today.succ_opt(), today.succ_opt().and_then(|day| day.succ_opt())];
-    let moments = days
-        .into_iter()
-        .flatten()
-        .filter_map(|day| day.and_time(time).and_local_timezone(zone).earliest());
-    moments
-        .filter_map(|moment| (moment - now).to_std().ok())
-        .next()
-        .unwrap_or(Duration::from_secs(24 * 3600))
+    let days = today.iter_days().take(3);
+    let moments =
+        days.filter_map(|day| day.and_time(time).and_local_timezone(now.timezone()).earliest());
+    let mut waits = moments.filter_map(|moment| (moment - now).to_std().ok());
+    waits.find(|wait| !wait.is_zero()).unwrap_or(Duration::from_secs(24 * 3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeZone;
+
+    use super::*;
+
+    fn hours_until(time: &str, day: u32, hour: u32) -> f64 {
+        let zone = chrono_tz::Europe::Berlin;
+        let now = zone.with_ymd_and_hms(2026, 3, day, hour, 0, 0).unwrap();
+        until(parse_time(time).unwrap(), now).as_secs_f64() / 3600.0
+    }
+
+    #[test]
+    fn until_is_today_if_it_is_still_to_come_and_tomorrow_otherwise() {
+        assert_eq!(hours_until("06:00", 10, 0), 6.0);
+        assert_eq!(hours_until("06:00", 10, 7), 23.0);
+        assert_eq!(hours_until("06:00", 10, 6), 24.0);
+    }
+
+    #[test]
+    fn until_counts_the_hour_that_a_clock_change_takes() {
+        // Clocks go from 02:00 to 03:00 on 2026-03-29.
+        assert_eq!(hours_until("06:00", 29, 0), 5.0);
+        assert_eq!(hours_until("02:30", 29, 0), 25.5, "skipped that night");
+    }
 }
