@@ -68,6 +68,9 @@ pub enum StepError {
     /// Nobody's row is at fault: outage, denied credentials, deadlock, timeout.
     #[error("{0}")]
     Surroundings(String),
+    /// Nobody's row is at fault, and waiting does not help: a missing privilege, say.
+    #[error("{0}")]
+    Hopeless(String),
 }
 
 /// The most `attempts` whose batches still have company: a batch is a tenth the size for each

@@ -174,6 +174,11 @@ pub fn is_row_fault(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
 }
 
+/// SQLSTATE class 42 (a missing privilege, table or column) does not heal by waiting.
+pub fn is_hopeless(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code().starts_with("42"))
+}
+
 /// What every session of the fleet is started with, after the user's own options.
 fn session_options(own: Option<&str>) -> String {
     let mut options = own.map(|own| format!("{own} ")).unwrap_or_default();

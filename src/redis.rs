@@ -18,6 +18,10 @@ pub fn pool(settings: &Settings) -> Result<Pool> {
     // The parser's own message is left out: it can quote the URL with its password.
     let client = match &settings.redis.ca_file {
         None => Client::open(url),
+        Some(_) if !url.starts_with("rediss://") => {
+            let reason = "redis.ca_file is set, but redis.url does not begin with rediss://";
+            return Err(ConfigError::Invalid(reason.into()).into());
+        }
         Some(path) => {
             let ca = std::fs::read(path)
                 .with_context(|| format!("cannot read redis.ca_file {}", path.display()))?;

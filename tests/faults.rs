@@ -317,3 +317,31 @@ async fn a_row_that_cannot_even_be_claimed_stops_nobody_else_and_is_named() {
     }
     world.assert_consistent().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_privilege_ends_the_run_at_once_with_nothing_claimed() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let role = format!("r{}", uuid::Uuid::new_v4().simple());
+    world
+        .run_sql(&format!(
+            "CREATE ROLE {role} LOGIN PASSWORD 'x';
+             GRANT SELECT, UPDATE, DELETE ON pastes TO {role};
+             GRANT SELECT ON content, cleanup_migrations TO {role};
+             GRANT SELECT, UPDATE ON cleanup_fleet TO {role};
+             GRANT SELECT, INSERT, UPDATE ON deletion_claims TO {role}"
+        ))
+        .await;
+    let (_, server) = world.database_url.split_once('@').expect("a URL");
+    let ended = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json"])
+        .env("DATABASE_URL", &format!("postgres://{role}:x@{server}"))
+        .output()
+        .await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert!(ended.stderr().contains("permission denied for table content"), "{}", ended.stderr());
+    let state =
+        "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 0";
+    assert_eq!(world.count(state).await, 1);
+}

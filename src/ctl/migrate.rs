@@ -31,9 +31,13 @@ impl Migrate {
             let rebound = client.execute(REBIND_BUCKET, &[&bucket, &settings.s3.prefix]).await;
             rebound.map_err(|error| anyhow!("cannot rebind the bucket: {}", describe(&error)))?;
         }
-        match report.applied.is_empty() {
+        let rebuilt = report.indexes_rebuilt.iter().map(|index| format!("rebuilt {index}"));
+        let removed = report.blockers_removed.iter().map(|blocker| format!("removed {blocker}"));
+        let done: Vec<String> =
+            report.applied.iter().cloned().chain(rebuilt).chain(removed).collect();
+        match done.is_empty() {
             true => println!("the schema is current"),
-            false => println!("migrated: {}", report.applied.join(", ")),
+            false => println!("migrated: {}", done.join(", ")),
         }
         Ok(0)
     }

@@ -24,6 +24,8 @@ pub(super) enum BatchEnd {
     Settled,
     /// Given back because of the surroundings: stop claiming until they answer.
     Troubled(String),
+    /// Given back because of something that only a person can mend: stop.
+    Hopeless(String),
 }
 
 impl Worker {
@@ -90,17 +92,25 @@ impl Worker {
                 BatchEnd::Settled
             }
             Err(StepError::Surroundings(reason)) => {
-                self.open.progress(claim.fence.claim, STEP_PATIENCE + SLACK);
-                match self.give_back(claim.fence, &reason).await {
-                    Ok(reset) => self.tally.given_back(reset.claims),
-                    Err(failure) => error!(
-                        claim = claim.fence.claim,
-                        "claim {} could not be given back ({failure}); the watchdog frees it",
-                        claim.fence.claim
-                    ),
-                }
+                self.give_back_or_say(claim, &reason).await;
                 BatchEnd::Troubled(reason)
             }
+            Err(StepError::Hopeless(reason)) => {
+                self.give_back_or_say(claim, &reason).await;
+                BatchEnd::Hopeless(reason)
+            }
+        }
+    }
+
+    async fn give_back_or_say(&self, claim: &Claim, reason: &str) {
+        let id = claim.fence.claim;
+        self.open.progress(id, STEP_PATIENCE + SLACK);
+        match self.give_back(claim.fence, reason).await {
+            Ok(reset) => self.tally.given_back(reset.claims),
+            Err(failure) => error!(
+                claim = id,
+                "claim {id} could not be given back ({failure}); the watchdog frees it"
+            ),
         }
     }
 }

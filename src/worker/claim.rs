@@ -8,7 +8,7 @@ use tracing::warn;
 use super::{PgError, Worker, lock::Turn};
 use crate::{
     claim::{Claim, Fence, Paste, attempts_with_company},
-    postgres::{answered, describe, is_row_fault},
+    postgres::{answered, describe, is_hopeless, is_row_fault},
 };
 
 const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
@@ -35,8 +35,12 @@ pub struct Wanted {
 /// An error in the surroundings; whether the claim was committed is unknown until
 /// [`Worker::give_back_unknown`] has looked.
 #[derive(thiserror::Error, Debug)]
-#[error("claiming failed: {0}")]
-pub struct ClaimError(pub String);
+#[error("claiming failed: {reason}")]
+pub struct ClaimError {
+    reason: String,
+    /// Waiting does not help: a missing privilege, say.
+    pub hopeless: bool,
+}
 
 impl Worker {
     /// Takes the lock, claims, lets go of the lock. `None`: nothing to claim, or asked to stop.
@@ -54,7 +58,10 @@ impl Worker {
         if let Turn::Held(token) = &turn {
             self.lock.release(token).await;
         }
-        claimed.map_err(|error| ClaimError(describe_pool(&error)))
+        claimed.map_err(|error| ClaimError {
+            hopeless: matches!(&error, PgError::Backend(error) if is_hopeless(error)),
+            reason: describe_pool(&error),
+        })
     }
 
     /// A row that cannot even be marked (it violates an owner's NOT VALID constraint, say) must not

@@ -49,6 +49,8 @@ pub(super) struct Drain {
     /// Nothing due before this is looked for until a plain look says otherwise.
     mark: Option<SystemTime>,
     trouble: Option<String>,
+    /// What only a person can mend.
+    hopeless: Option<String>,
     /// Since when nothing has been finished although something was in trouble.
     trouble_since: Option<Instant>,
     troubles: u32,
@@ -68,6 +70,7 @@ impl Drain {
             alone: false,
             mark: None,
             trouble: None,
+            hopeless: None,
             trouble_since: None,
             troubles: 0,
             broken: 0,
@@ -100,6 +103,7 @@ impl Drain {
                         return stop;
                     }
                 }
+                Err(error) if error.hopeless => self.hopeless = Some(error.to_string()),
                 Err(error) => self.trouble = Some(error.to_string()),
             }
         }
@@ -111,6 +115,9 @@ impl Drain {
     }
 
     async fn must_stop(&mut self) -> Option<Stop> {
+        if let Some(reason) = self.hopeless.take() {
+            return Some((StoppedBecause::Failed, Some(reason)));
+        }
         if self.worker.shutdown.stop.is_cancelled() {
             return Some((StoppedBecause::Signal, None));
         }
@@ -263,6 +270,7 @@ impl Drain {
                 self.troubles = 0;
             }
             Ok(BatchEnd::Troubled(reason)) => self.trouble = Some(reason),
+            Ok(BatchEnd::Hopeless(reason)) => self.hopeless = Some(reason),
             Err(error) => {
                 self.broken += 1;
                 if let Some((fence, _)) = flight {

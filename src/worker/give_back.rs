@@ -7,7 +7,7 @@ use super::{PgError, Worker, claim::describe_pool, settle::STEP_PATIENCE};
 use crate::{
     backoff::backoff,
     claim::{Fence, StepError},
-    postgres::answered,
+    postgres::{answered, is_hopeless},
     watchdog::reset::{LockedClaim, Reset, Why, reset},
 };
 
@@ -31,15 +31,18 @@ impl Worker {
         let give_up = Instant::now() + STEP_PATIENCE;
         let mut tries = 0;
         loop {
-            let reason = match answered(self.try_give_back(fence, why)).await {
+            let (reason, hopeless) = match answered(self.try_give_back(fence, why)).await {
                 Ok(reset) => {
                     let (claim, rows) = (fence.claim, reset.rows);
                     info!(claim, rows, ?why, "gave back claim {claim}: {rows} pastes");
                     return Ok(reset);
                 }
-                Err(error) => describe_pool(&error),
+                Err(error) => {
+                    let hopeless = matches!(&error, PgError::Backend(error) if is_hopeless(error));
+                    (describe_pool(&error), hopeless)
+                }
             };
-            if Instant::now() >= give_up {
+            if hopeless || Instant::now() >= give_up {
                 return Err(StepError::Surroundings(reason));
             }
             tokio::time::sleep(backoff(tries)).await;

@@ -10,7 +10,7 @@ use super::{PgError, Worker, claim::describe_pool};
 use crate::{
     backoff::backoff,
     claim::{Doomed, Fence, LostClaim, Released, StepError},
-    postgres::{answered, is_row_fault},
+    postgres::{answered, is_hopeless, is_row_fault},
 };
 
 const READ_CLAIM: &str = include_str!("../../sql/queries/read_claim.sql");
@@ -43,6 +43,10 @@ impl<E: Into<PgError>> From<E> for TryError {
 impl TryError {
     fn is_row_fault(&self) -> bool {
         matches!(self, Self::Postgres(PgError::Backend(error)) if is_row_fault(error))
+    }
+
+    fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Postgres(PgError::Backend(error)) if is_hopeless(error))
     }
 
     fn reason(&self) -> String {
@@ -82,6 +86,9 @@ impl Worker {
                 continue;
             }
             let reason = error.reason();
+            if error.is_hopeless() {
+                return Err(StepError::Hopeless(reason));
+            }
             if tries == 0 && !matches!(error, TryError::NotFenced) {
                 warn!(claim = fence.claim, reason, "claim {}: trying again: {reason}", fence.claim);
             }

@@ -77,7 +77,9 @@ impl Process {
 impl Running {
     /// Reads log lines until one contains the text.
     pub async fn until_it_says(&mut self, text: &str) -> String {
-        while let Ok(Some(line)) = self.stderr.next_line().await {
+        let patience = std::time::Duration::from_secs(60);
+        while let Ok(Ok(Some(line))) = tokio::time::timeout(patience, self.stderr.next_line()).await
+        {
             self.seen.push(line.clone());
             if line.contains(text) {
                 return line;
