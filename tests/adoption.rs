@@ -320,7 +320,7 @@ async fn kill_a_migration(world: &World, holding: &str, held_up: &str) {
     holder.batch_execute(&format!("BEGIN; {holding}")).await.expect("hold");
     let migrating = world.program("cleanupctl").args(&["migrate"]).start();
     world.until("the migration is held up", held_up).await;
-    migrating.signal(Signal::SIGKILL);
+    migrating.signal(Signal::KILL);
     assert_eq!(migrating.end().await.code(), -1, "killed");
     // Keepalives would tell the server that its client is gone; here is no time to wait for them.
     let session = "FROM pg_stat_activity WHERE datname = current_database()

@@ -271,9 +271,7 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
         let (worker, claim) = (worker.clone(), claim.clone());
         tokio::spawn(async move { worker.release(&claim).await })
     };
-    let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()
-                 AND wait_event_type = 'Lock' AND application_name LIKE 'cleanup-worker%'";
-    world.until("the release waits", waits).await;
+    world.until_workers_wait(1).await;
     transaction.batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE")).await.expect("circle");
     transaction.commit().await.expect("commit");
     let released = releasing.await.expect("join").expect("released after all");

@@ -150,15 +150,8 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     let lock = blocker.transaction().await.expect("begin");
     lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
     let worker = world.program("cleanup-worker").args(&["run"]).start();
-    world
-        .until(
-            "the release waits for the body's lock",
-            "SELECT count(*) = 1 FROM pg_stat_activity
-             WHERE datname = current_database() AND wait_event_type = 'Lock'
-               AND application_name LIKE 'cleanup-worker%'",
-        )
-        .await;
-    worker.signal(Signal::SIGSTOP);
+    world.until_workers_wait(1).await;
+    worker.signal(Signal::STOP);
     lock.commit().await.expect("let go");
     world
         .until(
@@ -173,7 +166,7 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     world.put("new", "shared", Never).await;
     world.silence_claims(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
-    worker.signal(Signal::SIGCONT);
+    worker.signal(Signal::CONT);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     for code in ["live", "new"] {

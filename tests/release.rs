@@ -65,14 +65,7 @@ async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
     let releases = tokio::spawn(async move {
         join_all(batches.iter().map(|(worker, claim)| worker.release(claim))).await
     });
-    world
-        .until(
-            "three releases wait",
-            "SELECT count(*) = 3 FROM pg_stat_activity
-             WHERE datname = current_database() AND wait_event_type = 'Lock'
-               AND application_name LIKE 'cleanup-worker%'",
-        )
-        .await;
+    world.until_workers_wait(3).await;
     lock.commit().await.expect("let go");
     let released = releases.await.expect("join");
     let released: Vec<_> = released.into_iter().map(|r| r.expect("release")).collect();
@@ -207,14 +200,7 @@ async fn a_release_that_waits_for_a_writer_counts_what_the_writer_added() {
         let (worker, claim) = (worker.clone(), claim.clone());
         tokio::spawn(async move { worker.release(&claim).await })
     };
-    world
-        .until(
-            "the release waits",
-            "SELECT count(*) = 1 FROM pg_stat_activity
-             WHERE datname = current_database() AND wait_event_type = 'Lock'
-               AND application_name LIKE 'cleanup-worker%'",
-        )
-        .await;
+    world.until_workers_wait(1).await;
     put.commit().await.expect("commit");
     let released = releasing.await.expect("join").expect("release");
     assert_eq!((released.doomed.len(), released.drift), (0, 0));

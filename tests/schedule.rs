@@ -26,7 +26,7 @@ async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
     s3.let_go();
     world.put("second", "b", Ago(60.0)).await;
     world.until("the next tick deletes", "SELECT count(*) = 0 FROM pastes").await;
-    worker.signal(Signal::SIGTERM);
+    worker.signal(Signal::TERM);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     world.assert_drained().await;
@@ -45,7 +45,7 @@ async fn a_schedule_that_is_stopped_in_mid_run_leaves_nothing_claimed() {
         .env("CLEANUP_WORKER_GRACE_PERIOD", "100ms")
         .start();
     s3.called(1).await;
-    worker.signal(Signal::SIGTERM);
+    worker.signal(Signal::TERM);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
@@ -67,7 +67,7 @@ async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_
     worker.until_it_says("gave back claim").await;
     s3.let_go();
     world.until("the next run deletes", "SELECT count(*) = 0 FROM pastes").await;
-    worker.signal(Signal::SIGTERM);
+    worker.signal(Signal::TERM);
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
 }

@@ -34,7 +34,7 @@ async fn sigterm_gives_back_what_cannot_be_finished_so_that_nothing_stays_claime
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "300ms").await;
     assert_eq!(world.count(CLAIMED).await, 10);
-    worker.signal(Signal::SIGTERM);
+    worker.signal(Signal::TERM);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     let summary = ended.json();
@@ -51,7 +51,7 @@ async fn sigterm_gives_back_what_cannot_be_finished_so_that_nothing_stays_claime
 async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_more() {
     let world = World::new().await;
     let (s3, mut worker) = held_worker(&world, "60s").await;
-    worker.signal(Signal::SIGTERM);
+    worker.signal(Signal::TERM);
     worker.until_it_says("finishing 2 open batches").await;
     s3.let_go();
     let ended = worker.end().await;
@@ -66,9 +66,9 @@ async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_mor
 async fn a_second_signal_gives_back_at_once() {
     let world = World::new().await;
     let (_s3, mut worker) = held_worker(&world, "1h").await;
-    worker.signal(Signal::SIGINT);
+    worker.signal(Signal::INT);
     worker.until_it_says("finishing 2 open batches").await;
-    worker.signal(Signal::SIGINT);
+    worker.signal(Signal::INT);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
@@ -78,7 +78,7 @@ async fn a_second_signal_gives_back_at_once() {
 async fn sigkill_leaves_only_what_the_watchdog_resets() {
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "60s").await;
-    worker.signal(Signal::SIGKILL);
+    worker.signal(Signal::KILL);
     assert_eq!(worker.end().await.code(), -1);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (2, 10));
     assert_eq!(world.sweep().await.reset.claims, 0, "silence is what proves it");

@@ -301,7 +301,7 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
     while !get(address, "/metrics").await.contains("cleanup_watchdog_claims_reset_total 1") {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    watchdog.signal(Signal::SIGTERM);
+    watchdog.signal(Signal::TERM);
     assert_eq!(watchdog.end().await.code(), 0);
 }
 

@@ -266,6 +266,16 @@ impl World {
         panic!("never happened: {what}");
     }
 
+    /// Waits until so many statements of workers wait for a lock in this database.
+    pub async fn until_workers_wait(&self, statements: i64) {
+        let waiting = format!(
+            "SELECT count(*) = {statements} FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'
+               AND application_name LIKE 'cleanup-worker%'"
+        );
+        self.until("the workers wait for a lock", &waiting).await;
+    }
+
     /// Makes every open claim look as if its worker had been silent for so long.
     pub async fn silence_claims(&self, seconds: f64) {
         let sql = "UPDATE deletion_claims SET heartbeat_at = now() - $1 * interval '1 second'

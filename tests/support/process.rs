@@ -5,8 +5,8 @@ use std::{
     process::{Output, Stdio},
 };
 
-pub use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use rustix::process::Pid;
+pub use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStderr, Command},
@@ -92,10 +92,10 @@ impl Running {
         self.child.id().expect("it still runs")
     }
 
-    /// Sends a signal: SIGTERM, SIGKILL, SIGSTOP, SIGCONT.
+    /// Sends a signal: TERM, KILL, STOP, CONT.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.pid().cast_signed());
-        nix::sys::signal::kill(pid, signal).expect("send a signal");
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a pid");
+        rustix::process::kill_process(pid, signal).expect("send a signal");
     }
 
     /// Waits for its end, with all that it printed.
