@@ -343,3 +343,25 @@ async fn a_missing_privilege_ends_the_run_at_once_with_nothing_claimed() {
         "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 0";
     assert_eq!(world.count(state).await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_checksum_md5_a_delete_carries_content_md5_and_nothing_newer() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let worker = world
+        .worker_with(|settings| {
+            settings.s3.endpoint = Some(s3.url.clone());
+            settings.s3.checksum = paste_cleanup::config::Checksum::Md5;
+        })
+        .await;
+    assert_eq!(drain(&worker).await.rows_deleted, 1);
+    let headers = s3.headers.lock().expect("headers").clone();
+    assert!(headers.contains_key("content-md5"), "{headers:?}");
+    assert!(!headers.keys().any(|name| name.as_str().contains("checksum")), "{headers:?}");
+    // A real store takes it, too.
+    world.put("b", "b", Ago(60.0)).await;
+    let worker = world.worker_with(|s| s.s3.checksum = paste_cleanup::config::Checksum::Md5).await;
+    assert_eq!(drain(&worker).await.objects_deleted, 1);
+    world.assert_drained().await;
+}

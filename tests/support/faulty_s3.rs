@@ -9,7 +9,7 @@ use aws_sdk_s3::{
 use axum::{
     Router,
     body::Bytes,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use tokio::sync::{Notify, watch};
@@ -39,6 +39,8 @@ pub struct FaultyS3 {
     mood: Arc<Mutex<Mood>>,
     calls: watch::Sender<usize>,
     go: Arc<Notify>,
+    /// Of the last call.
+    pub headers: Arc<Mutex<HeaderMap>>,
 }
 
 impl FaultyS3 {
@@ -46,10 +48,16 @@ impl FaultyS3 {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let (calls, _) = watch::channel(0);
-        let server =
-            Self { url, mood: Arc::new(Mutex::new(mood)), calls, go: Arc::new(Notify::new()) };
+        let server = Self {
+            url,
+            mood: Arc::new(Mutex::new(mood)),
+            calls,
+            go: Arc::new(Notify::new()),
+            headers: Arc::default(),
+        };
         let (shared, s3, bucket) = (server.clone(), world.s3.clone(), world.bucket.clone());
-        let app = Router::new().fallback(move |body: Bytes| {
+        let app = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
+            *shared.headers.lock().expect("headers") = headers;
             let (shared, s3, bucket) = (shared.clone(), s3.clone(), bucket.clone());
             async move { shared.answer(&s3, &bucket, &body).await }
         });
