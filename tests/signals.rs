@@ -24,6 +24,7 @@ async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "2"])
         .env("AWS_ENDPOINT_URL", &s3.url)
         .env("CLEANUP_WORKER_GRACE_PERIOD", grace)
+        .env("CLEANUP_S3_DEADLINE", "1h")
         .start();
     s3.called(2).await;
     (s3, worker)
