@@ -166,6 +166,11 @@ async fn a_200_whose_body_is_an_error_is_the_error_that_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_mentions_no_key_has_deleted_none() {
+    costs_no_attempt(Mood::Mute).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
     let (world, s3, worker) = world_with(Mood::Fine).await;
     let key = world.put("held", "a", Ago(60.0)).await;

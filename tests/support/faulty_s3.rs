@@ -25,6 +25,8 @@ pub enum Mood {
     Failing { status: u16, code: &'static str },
     /// Deletes nothing and answers 200 with an error as its body.
     ErrorInBody { code: &'static str },
+    /// Deletes nothing and answers 200 without a word about any key.
+    Mute,
     /// Rejects a call as a whole when one of its keys contains a text.
     Choking { text: String },
     /// Carries calls out, but answers only when it is let go.
@@ -104,6 +106,7 @@ impl FaultyS3 {
                 return (status, [(CONTENT_TYPE, "application/xml")], error(code)).into_response();
             }
             Mood::ErrorInBody { code } => return xml(error(code)),
+            Mood::Mute => return xml("<DeleteResult></DeleteResult>".into()),
             Mood::Choking { text } if keys.iter().any(|key| key.contains(text)) => {
                 return (StatusCode::BAD_REQUEST, error("MalformedXML")).into_response();
             }
