@@ -20,6 +20,8 @@ pub enum Fault {
 #[derive(Default)]
 struct State {
     fault: Option<Fault>,
+    /// So many requests with the text are let through first.
+    spared: usize,
     fired: usize,
 }
 
@@ -66,7 +68,13 @@ impl Proxy {
     }
 
     pub fn arm(&self, fault: Fault) {
-        self.state.lock().expect("state").fault = Some(fault);
+        self.arm_after(0, fault);
+    }
+
+    /// Lets so many requests with the text through first.
+    pub fn arm_after(&self, spared: usize, fault: Fault) {
+        let mut state = self.state.lock().expect("state");
+        (state.spared, state.fault) = (spared, Some(fault));
     }
 
     /// How many faults have happened.
@@ -147,6 +155,10 @@ fn take_fault(state: &Mutex<State>, request: &[u8]) -> Option<Fault> {
         Fault::LoseAnswerOf(text) | Fault::CutBefore(text) => text.as_bytes(),
     };
     if !request.windows(text.len()).any(|window| window == text) {
+        return None;
+    }
+    if state.spared > 0 {
+        state.spared -= 1;
         return None;
     }
     state.fired += 1;
