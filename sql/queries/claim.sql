@@ -2,7 +2,7 @@
 -- the fleet never holds a row without a lease.
 -- $1 worker uuid, $2 batch size, $3 low-water mark (NULL = none), $4 highest `attempts` that may
 -- be claimed now (a busy worker leaves the rows that must run alone for later), $5 short codes
--- that this process found impossible to claim.
+-- that this process found impossible to claim, $6 the only short code to claim (NULL = any).
 -- One `attempts` class per batch, the class of the row that is due first; a tenth the size for
 -- each attempt, so that a row that kills its worker ends up alone.
 -- Zero rows: nothing is due, or others hold all of it, or the first due row must run alone.
@@ -19,6 +19,7 @@ WITH due AS MATERIALIZED (
       -- Skips the dead index entries of earlier claims, which a long transaction elsewhere keeps.
       AND coalesce(retry_at, expires_at) >= coalesce($3::timestamptz, '-infinity')
       AND short_code <> ALL ($5::text[])
+      AND ($6::text IS NULL OR short_code = $6)
     ORDER BY coalesce(retry_at, expires_at)
     LIMIT $2::int
     FOR NO KEY UPDATE SKIP LOCKED

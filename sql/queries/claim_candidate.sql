@@ -1,7 +1,7 @@
--- The row that the next claim would take first: it is the one that cannot be claimed, when a claim
--- of one row fails by that row's own fault (an owner's NOT VALID constraint, say).
+-- The row that a claim of one takes, in the same transaction: it is the culprit when that claim
+-- fails by the row's own fault (an owner's NOT VALID constraint, say).
 -- $1 low-water mark (NULL = none), $2 short codes already known as impossible.
--- Zero rows: it is not due any more.
+-- Zero rows: nothing is due.
 SELECT short_code
 FROM pastes
 WHERE deletion_status = 'NOT_EXPIRED'

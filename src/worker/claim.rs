@@ -69,34 +69,31 @@ impl Worker {
     async fn claim_around_the_impossible(&self, wanted: Wanted) -> Result<Option<Claim>, PgError> {
         let mut size = wanted.size;
         loop {
-            let claimed = answered(self.claim_rows(Wanted { size, ..wanted })).await;
-            match claimed {
+            let mut suspect = None;
+            let attempt = self.claim_rows(Wanted { size, ..wanted }, &mut suspect);
+            match answered(attempt).await {
                 Err(PgError::Backend(error)) if is_row_fault(&error) => {
-                    if size == 1 {
-                        self.leave_out_the_first(wanted, &describe(&error)).await?;
-                        size = wanted.size;
-                    } else {
+                    let Some(culprit) = suspect else {
                         size = size.div_ceil(2);
+                        continue;
+                    };
+                    if !self.leave_out(culprit, &describe(&error)) {
+                        return Err(error.into());
                     }
+                    size = wanted.size;
                 }
                 claimed => return claimed,
             }
         }
     }
 
-    async fn leave_out_the_first(&self, wanted: Wanted, reason: &str) -> Result<(), PgError> {
-        let client = self.pool.get().await?;
-        let row = client.query_opt(CANDIDATE, &[&wanted.mark, &self.impossible()]).await?;
-        let Some(short_code) = row.map(|row| row.get::<_, String>("short_code")) else {
-            return Ok(());
-        };
+    /// False when there are too many already.
+    fn leave_out(&self, short_code: String, reason: &str) -> bool {
         warn!(?short_code, reason, "paste {short_code:?} cannot be claimed: {reason}");
         self.tally.failed([short_code.clone()]);
         let mut impossible = self.impossible.lock().unwrap_or_else(PoisonError::into_inner);
-        if impossible.len() < MOST_IMPOSSIBLE {
-            impossible.push(short_code);
-        }
-        Ok(())
+        impossible.push(short_code);
+        impossible.len() <= MOST_IMPOSSIBLE
     }
 
     /// The short codes that this process found impossible to claim.
@@ -104,8 +101,13 @@ impl Worker {
         self.impossible.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The claim itself, safe with or without the lock.
-    async fn claim_rows(&self, wanted: Wanted) -> Result<Option<Claim>, PgError> {
+    /// The claim itself, safe with or without the lock. A claim of one row first names it, then
+    /// takes exactly that one: looked for afterwards, it might be another one.
+    async fn claim_rows(
+        &self,
+        wanted: Wanted,
+        suspect: &mut Option<String>,
+    ) -> Result<Option<Claim>, PgError> {
         let started = Instant::now();
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
@@ -119,8 +121,12 @@ impl Worker {
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
         let most_attempts = if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX };
         let impossible = self.impossible();
+        if wanted.size == 1 {
+            let first = transaction.query_opt(CANDIDATE, &[&wanted.mark, &impossible]).await?;
+            *suspect = first.map(|row| row.get("short_code"));
+        }
         let rows = transaction
-            .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible])
+            .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible, &*suspect])
             .await?;
         let Some(first) = rows.first() else {
             return Ok(None);
