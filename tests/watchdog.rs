@@ -341,3 +341,25 @@ async fn a_claim_that_cannot_be_reset_does_not_keep_the_others_from_it() {
     assert_eq!(world.sweep().await.reset.claims, 1);
     assert_eq!(world.count(IN_PROGRESS).await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_row_that_still_holds_a_body_or_owes_an_object_is_not_purged() {
+    let world = World::new().await;
+    for code in ["holds", "owes", "ours"] {
+        world.put(code, code, Ago(60.0)).await;
+    }
+    // Tombstones of another system beside one of the fleet's.
+    world
+        .run_sql(
+            "UPDATE pastes SET content_hash = NULL WHERE short_code <> 'holds';
+             UPDATE pastes SET doomed_key = 'k' WHERE short_code = 'owes';
+             UPDATE pastes SET deletion_status = 'DELETED',
+                               deletion_initiated_at = now() - interval '1 day'",
+        )
+        .await;
+    let target = Target::new(&world.settings, "test", None).expect("target");
+    let pruned = prune(&target.pool(2).expect("pool"), &world.settings).await.expect("prune");
+    assert_eq!(pruned.tombstones, 1);
+    let left = "SELECT string_agg(short_code, ',' ORDER BY short_code) FROM pastes";
+    assert_eq!(world.text(left).await.as_deref(), Some("holds,owes"));
+}

@@ -1,5 +1,6 @@
 -- The row that a claim of one takes, in the same transaction: it is the culprit when that claim
 -- fails by the row's own fault (an owner's NOT VALID constraint, say).
+-- The conditions are those of claim.sql.
 -- $1 low-water mark (NULL = none), $2 short codes already known as impossible.
 -- Zero rows: nothing is due.
 SELECT short_code
