@@ -95,7 +95,9 @@ impl Worker {
             if Instant::now() >= give_up {
                 return Err(StepError::Surroundings(reason));
             }
-            if !matches!(error, TryError::NotFenced) {
+            // A fence that matched nothing is looked into at once, but not over and over: after a
+            // failover that lost the release, no look will ever explain it.
+            if tries > 0 || !matches!(error, TryError::NotFenced) {
                 tokio::time::sleep(backoff(tries)).await;
             }
             tries += 1;
