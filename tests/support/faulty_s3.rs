@@ -2,10 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aws_sdk_s3::{
-    Client,
-    types::{Delete, ObjectIdentifier},
-};
+use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use axum::{
     Router,
     body::Bytes,
@@ -14,7 +11,7 @@ use axum::{
 };
 use tokio::sync::{Notify, watch};
 
-use super::World;
+use super::{World, invariants::Store};
 
 /// What a call is answered.
 #[derive(Clone)]
@@ -47,6 +44,11 @@ pub struct FaultyS3 {
 
 impl FaultyS3 {
     pub async fn start(world: &World, mood: Mood) -> Self {
+        Self::in_front_of(world.store(), mood).await
+    }
+
+    /// Every deletion is watched: see [`Store::watch_deletion`].
+    pub async fn in_front_of(store: Store, mood: Mood) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let (calls, _) = watch::channel(0);
@@ -57,11 +59,11 @@ impl FaultyS3 {
             go: Arc::new(Notify::new()),
             headers: Arc::default(),
         };
-        let (shared, s3, bucket) = (server.clone(), world.s3.clone(), world.bucket.clone());
+        let shared = server.clone();
         let app = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
             *shared.headers.lock().expect("headers") = headers;
-            let (shared, s3, bucket) = (shared.clone(), s3.clone(), bucket.clone());
-            async move { shared.answer(&s3, &bucket, &body).await }
+            let (shared, store) = (shared.clone(), store.clone());
+            async move { shared.answer(&store, &body).await }
         });
         tokio::spawn(async move { axum::serve(listener, app).await });
         server
@@ -87,7 +89,7 @@ impl FaultyS3 {
         calls.wait_for(|seen| *seen >= times).await.expect("calls");
     }
 
-    async fn answer(&self, s3: &Client, bucket: &str, body: &[u8]) -> Response {
+    async fn answer(&self, store: &Store, body: &[u8]) -> Response {
         let keys = keys_in(&String::from_utf8_lossy(body));
         let held = self.go.notified();
         let mood = self.mood.lock().expect("mood").clone();
@@ -115,7 +117,7 @@ impl FaultyS3 {
         };
         let (bad, good): (Vec<String>, Vec<String>) = keys.into_iter().partition(refused);
         if !good.is_empty() && !probe {
-            delete(s3, bucket, &good).await;
+            delete(store, &good).await;
         }
         if matches!(mood, Mood::Holding) && !probe {
             held.await;
@@ -139,10 +141,12 @@ impl FaultyS3 {
     }
 }
 
-async fn delete(s3: &Client, bucket: &str, keys: &[String]) {
+async fn delete(store: &Store, keys: &[String]) {
+    store.watch_deletion(keys).await;
     let objects = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build().expect("key"));
     let delete = Delete::builder().set_objects(Some(objects.collect())).build().expect("delete");
-    s3.delete_objects().bucket(bucket).delete(delete).send().await.expect("real delete");
+    let call = store.s3.delete_objects().bucket(&store.bucket).delete(delete);
+    call.send().await.expect("real delete");
 }
 
 fn xml(body: String) -> Response {

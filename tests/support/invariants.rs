@@ -1,0 +1,224 @@
+//! The promises, checked from outside by whoever puts the fleet under stress. Shares no query with
+//! the product: the tables are read whole and judged here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use aws_sdk_s3::Client as S3;
+use sha2::{Digest, Sha256};
+use tokio_postgres::Client;
+
+use super::{connect, hex, list_keys, try_connect};
+
+/// One database and the bucket that belongs to it.
+#[derive(Clone)]
+pub struct Store {
+    pub database_url: String,
+    pub s3: S3,
+    pub bucket: String,
+    /// What was seen to go wrong while it happened.
+    pub seen: Arc<Mutex<Vec<String>>>,
+}
+
+/// What must be there, and what may be there, when all is quiet.
+#[derive(Debug, Default, Clone)]
+pub struct Expected {
+    /// Pastes that nobody expired, with the bodies that their writers uploaded.
+    pub alive: BTreeMap<String, String>,
+    /// Expired pastes may be left: nobody has drained.
+    pub backlog: bool,
+    /// Expired pastes that are left for a person.
+    pub dead_letters: BTreeSet<String>,
+    /// Uploads of writers that died before they knew whether they had stored anything.
+    pub in_doubt: BTreeSet<String>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub pastes: usize,
+    pub bodies: usize,
+    pub objects: usize,
+    /// Bodies read from S3 and compared byte for byte.
+    pub read: usize,
+    pub violations: Vec<String>,
+}
+
+struct PasteRow {
+    hash: Option<Vec<u8>>,
+    expired: bool,
+    status: String,
+    claimed: bool,
+    doomed_key: Option<String>,
+}
+
+struct ContentRow {
+    key: String,
+    ref_count: i64,
+}
+
+impl Store {
+    /// Everything that must hold when nothing is on its way any more.
+    pub async fn check(&self, expected: &Expected) -> Findings {
+        let db = connect(&self.database_url).await;
+        let (pastes, contents) = (pastes(&db).await, contents(&db).await);
+        let keys: BTreeSet<String> = list_keys(&self.s3, &self.bucket).await.into_iter().collect();
+        let mut violations = self.seen.lock().expect("seen").clone();
+        violations.extend(nothing_is_claimed(&db, &pastes).await);
+        violations.extend(nothing_expired_is_left(&pastes, expected));
+        violations.extend(counts_are_right(&pastes, &contents));
+        violations.extend(objects_are_known(&pastes, &contents, &keys, expected));
+        let (read, unreadable) = self.live_bodies_are_readable(&pastes, &contents, expected).await;
+        violations.extend(unreadable);
+        let (pastes, bodies, objects) = (pastes.len(), contents.len(), keys.len());
+        Findings { pastes, bodies, objects, read, violations }
+    }
+
+    /// Called before objects are deleted: whoever is still counted must not lose its body. Keys are
+    /// never used twice, so this holds at any time after the release. Waits while Postgres is away.
+    pub async fn watch_deletion(&self, keys: &[String]) {
+        loop {
+            if let Some(db) = try_connect(&self.database_url).await
+                && let Ok(rows) =
+                    db.query("SELECT s3_key FROM content WHERE s3_key = ANY ($1)", &[&keys]).await
+            {
+                let wrong = rows.iter().map(|row| row.get::<_, String>(0));
+                let wrong = wrong.map(|key| format!("{key} is deleted while it is counted"));
+                self.seen.lock().expect("seen").extend(wrong);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Every live paste, byte for byte: those in the tables and those that the writers stored.
+    async fn live_bodies_are_readable(
+        &self,
+        pastes: &BTreeMap<String, PasteRow>,
+        contents: &BTreeMap<Vec<u8>, ContentRow>,
+        expected: &Expected,
+    ) -> (usize, Vec<String>) {
+        let mut wrong = Vec::new();
+        let mut wanted: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+        for (code, paste) in pastes.iter().filter(|(_, paste)| !paste.expired) {
+            match &paste.hash {
+                Some(hash) => drop(wanted.insert(code, hash.clone())),
+                None => wrong.push(format!("live paste {code:?} holds no body")),
+            }
+        }
+        for (code, body) in &expected.alive {
+            let hash = Sha256::digest(body).to_vec();
+            if wanted.get(&**code) != Some(&hash) {
+                wrong.push(format!("paste {code:?} is not there as it was stored"));
+            }
+        }
+        let needed: BTreeSet<Vec<u8>> = wanted.into_values().collect();
+        for hash in &needed {
+            let body = match contents.get(hash) {
+                Some(content) => self.read(&content.key).await,
+                None => None,
+            };
+            if body.map(|body| Sha256::digest(&body).to_vec()).as_ref() != Some(hash) {
+                wrong.push(format!("the body {} of a live paste is not readable", hex(hash)));
+            }
+        }
+        (needed.len(), wrong)
+    }
+
+    async fn read(&self, key: &str) -> Option<Vec<u8>> {
+        let got = self.s3.get_object().bucket(&self.bucket).key(key).send().await.ok()?;
+        Some(got.body.collect().await.ok()?.into_bytes().to_vec())
+    }
+}
+
+impl Findings {
+    pub fn assert_clean(&self, what: &str) {
+        assert!(self.violations.is_empty(), "{what}: {:#?}", self.violations);
+    }
+}
+
+async fn pastes(db: &Client) -> BTreeMap<String, PasteRow> {
+    let sql = "SELECT short_code, content_hash, coalesce(expires_at <= now(), false),
+                      deletion_status::text, claim_id IS NOT NULL, doomed_key FROM pastes";
+    let rows = db.query(sql, &[]).await.expect("pastes");
+    let paste = |row: tokio_postgres::Row| {
+        let paste = PasteRow {
+            hash: row.get(1),
+            expired: row.get(2),
+            status: row.get(3),
+            claimed: row.get(4),
+            doomed_key: row.get(5),
+        };
+        (row.get(0), paste)
+    };
+    rows.into_iter().map(paste).collect()
+}
+
+async fn contents(db: &Client) -> BTreeMap<Vec<u8>, ContentRow> {
+    let sql = "SELECT content_hash, s3_key, ref_count::bigint FROM content";
+    let rows = db.query(sql, &[]).await.expect("content");
+    let content = |row: tokio_postgres::Row| {
+        (row.get(0), ContentRow { key: row.get(1), ref_count: row.get(2) })
+    };
+    rows.into_iter().map(content).collect()
+}
+
+async fn nothing_is_claimed(db: &Client, pastes: &BTreeMap<String, PasteRow>) -> Vec<String> {
+    let claimed = pastes
+        .iter()
+        .filter(|(_, paste)| paste.claimed || paste.status == "DELETION_IN_PROGRESS")
+        .map(|(code, paste)| format!("paste {code:?} is left {}", paste.status));
+    let open = "SELECT id FROM deletion_claims WHERE coalesce(finished_at, reset_at) IS NULL";
+    let open = db.query(open, &[]).await.expect("claims");
+    let open = open.iter().map(|row| format!("claim {} is left open", row.get::<_, i64>(0)));
+    claimed.chain(open).collect()
+}
+
+fn nothing_expired_is_left(
+    pastes: &BTreeMap<String, PasteRow>,
+    expected: &Expected,
+) -> Vec<String> {
+    let left = pastes.iter().filter(|(code, paste)| {
+        let excused = expected.backlog || expected.dead_letters.contains(*code);
+        paste.expired && paste.status != "DELETED" && !excused
+    });
+    left.map(|(code, _)| format!("paste {code:?} has expired and is still there")).collect()
+}
+
+fn counts_are_right(
+    pastes: &BTreeMap<String, PasteRow>,
+    contents: &BTreeMap<Vec<u8>, ContentRow>,
+) -> Vec<String> {
+    let mut recount: BTreeMap<&[u8], i64> = BTreeMap::new();
+    let holding = pastes.values().filter(|paste| paste.status != "DELETED");
+    for hash in holding.filter_map(|paste| paste.hash.as_ref()) {
+        *recount.entry(hash).or_default() += 1;
+    }
+    let miscounted = contents.iter().filter_map(|(hash, content)| {
+        let (says, holders) = (content.ref_count, recount.get(&**hash).copied().unwrap_or(0));
+        (says != holders || holders == 0)
+            .then(|| format!("body {} counts {says}, is held by {holders}", hex(hash)))
+    });
+    let homeless = recount.keys().filter(|hash| !contents.contains_key(**hash));
+    let homeless = homeless.map(|hash| format!("body {} has no content row", hex(hash)));
+    miscounted.chain(homeless).collect()
+}
+
+fn objects_are_known(
+    pastes: &BTreeMap<String, PasteRow>,
+    contents: &BTreeMap<Vec<u8>, ContentRow>,
+    keys: &BTreeSet<String>,
+    expected: &Expected,
+) -> Vec<String> {
+    let owed = pastes.values().filter_map(|paste| paste.doomed_key.as_ref());
+    let known: BTreeSet<&String> = contents.values().map(|c| &c.key).chain(owed).collect();
+    let orphans =
+        keys.iter().filter(|key| !known.contains(key) && !expected.in_doubt.contains(*key));
+    let orphans = orphans.map(|key| format!("no row knows the object {key}"));
+    let missing = contents.values().filter(|content| !keys.contains(&content.key));
+    let missing = missing.map(|content| format!("the object {} is missing", content.key));
+    orphans.chain(missing).collect()
+}
