@@ -47,6 +47,7 @@ pub fn print<T: Serialize>(format: Format, value: &T, show: impl FnOnce(&T) -> S
 
 /// Runs a program's `main`: one line on stderr when it fails, 2 for config, 1 for the rest.
 pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) -> ExitCode {
+    crate::failpoint::arm();
     match run.await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

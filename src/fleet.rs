@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use tokio_postgres::Client;
 
-use crate::postgres::describe;
+use crate::{failpoint, postgres::describe};
 
 const FLEET: &str = include_str!("../sql/queries/fleet.sql");
 const BIND_BUCKET: &str = include_str!("../sql/queries/bind_bucket.sql");
@@ -39,10 +39,12 @@ pub async fn read(client: &Client) -> Result<Fleet> {
 pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<()> {
     let known = read(client).await?;
     if known.bucket.is_none() {
+        failpoint::reached("start.before_binding");
         client
             .execute(BIND_BUCKET, &[&bucket, &prefix])
             .await
             .map_err(|error| anyhow::anyhow!("cannot remember the bucket: {}", describe(&error)))?;
+        failpoint::reached("start.bound");
     }
     let known = read(client).await?;
     let known = (known.bucket.unwrap_or_default(), known.prefix.unwrap_or_default());

@@ -28,4 +28,5 @@ pub mod shutdown;
 pub mod telemetry;
 
 mod backoff;
+pub mod failpoint;
 mod tls;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::{
     backoff::backoff,
     config::{Checksum, ConfigError, Settings},
+    failpoint,
 };
 use classify::{Answer, CallError, Verdict};
 
@@ -139,7 +140,10 @@ impl Objects {
             // Waiting for one's turn is not the store's fault.
             give_up += self.pace.take(call.len()).await;
             progress();
-            let reason = match self.call(&call).await {
+            failpoint::reached("objects.before_call");
+            let answered = self.call(&call).await;
+            failpoint::reached("objects.after_call");
+            let reason = match answered {
                 Ok(answer) => {
                     if answer.slow_down {
                         self.pace.slow_down();

@@ -3,7 +3,7 @@
 use deadpool_postgres::{Pool, PoolError};
 use tracing::info;
 
-use crate::config::Settings;
+use crate::{config::Settings, failpoint};
 
 const PRUNE_CLAIMS: &str = include_str!("../../sql/queries/prune_claims.sql");
 const PURGE_TOMBSTONES: &str = include_str!("../../sql/queries/purge_tombstones.sql");
@@ -36,7 +36,9 @@ async fn in_chunks(pool: &Pool, statement: &str, retention_s: f64) -> Result<u64
     let client = pool.get().await?;
     let mut total = 0;
     for _ in 0..STATEMENTS_PER_TICK {
+        failpoint::reached("prune.before");
         let rows = client.execute(statement, &[&retention_s, &ROWS_PER_STATEMENT]).await?;
+        failpoint::reached("prune.after");
         total += rows;
         if rows < ROWS_PER_STATEMENT as u64 {
             break;

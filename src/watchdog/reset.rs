@@ -8,7 +8,7 @@ use tokio_postgres::{Error, Row};
 use tracing::error;
 use uuid::Uuid;
 
-use crate::{claim::attempts_with_company, config::Settings};
+use crate::{claim::attempts_with_company, config::Settings, failpoint};
 
 const HEIRS: &str = include_str!("../../sql/queries/reset_heirs.sql");
 const SPARE_ROWS: &str = include_str!("../../sql/queries/reset_spare_rows.sql");
@@ -66,6 +66,7 @@ pub async fn reset(
     why: Why<'_>,
 ) -> Result<Reset, Error> {
     let homeless = hand_on_debts(transaction, claim).await?;
+    failpoint::reached("reset.debts_handed_on");
     let lease_expired =
         format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
     let (counts, last_error, reason) = match why {
@@ -82,8 +83,10 @@ pub async fn reset(
             &[&claim.id, &claim.released, &counts, &last_error, &dead_at, &cap, &alone_from],
         )
         .await?;
+    failpoint::reached("reset.pastes_reset");
     let reason = if homeless { KEYS_WITHOUT_A_ROW } else { reason };
     transaction.execute(CLAIM, &[&claim.id, &reason]).await?;
+    failpoint::reached("reset.closed");
     let dead = |row: &&Row| row.get::<_, Option<bool>>("dead_letter") == Some(true);
     Ok(Reset { claims: 1, rows: rows.len(), dead_letters: rows.iter().filter(dead).count() })
 }

@@ -5,7 +5,7 @@ use deadpool_postgres::{Pool, PoolError, Transaction};
 use tracing::{error, warn};
 
 use super::reset::{LockedClaim, Reset, Why, reset};
-use crate::{config::Settings, postgres::describe};
+use crate::{config::Settings, failpoint, postgres::describe};
 
 const ELECT: &str = include_str!("../../sql/queries/elect.sql");
 const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
@@ -35,6 +35,7 @@ pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError>
             swept.not_elected = true;
             return Ok(swept);
         }
+        failpoint::reached("sweep.before");
         let claims =
             reset_silent(&mut transaction, settings, &mut swept.reset, &mut stubborn).await?;
         let orphans = match claims {
@@ -42,6 +43,9 @@ pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError>
             _ => 0,
         };
         transaction.commit().await?;
+        if claims > 0 {
+            failpoint::reached("sweep.committed");
+        }
         swept.orphans += orphans;
         if claims == 0 && orphans == 0 {
             return Ok(swept);
@@ -63,6 +67,9 @@ async fn reset_silent(
     let rows = transaction
         .query(SILENT_CLAIMS, &[&stuck_after, &CLAIMS_PER_TRANSACTION, stubborn])
         .await?;
+    if !rows.is_empty() {
+        failpoint::reached("sweep.locked");
+    }
     for claim in rows.iter().map(LockedClaim::from) {
         // One claim that cannot be reset (a forgotten transaction holds a row of it) must not keep
         // the others from it.
@@ -103,12 +110,15 @@ async fn reset_orphans(
     transaction: &Transaction<'_>,
     settings: &Settings,
 ) -> Result<u64, tokio_postgres::Error> {
+    failpoint::reached("orphans.before");
     transaction.execute(STAMP_ORPHANS, &[&ROWS_PER_TRANSACTION]).await?;
+    failpoint::reached("orphans.stamped");
     let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
     let cap = settings.worker.backoff_cap.as_secs_f64();
     let rows =
         transaction.execute(RESET_ORPHANS, &[&stuck_after, &ROWS_PER_TRANSACTION, &cap]).await?;
     if rows > 0 {
+        failpoint::reached("orphans.reset");
         warn!(rows, "reset {rows} pastes that were in progress without an open claim");
     }
     Ok(rows)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     claim::{Claim, Released, StepError},
-    telemetry,
+    failpoint, telemetry,
 };
 
 /// On top of a step's own deadline, before its claim is no longer beaten.
@@ -57,6 +57,7 @@ impl Worker {
         let id = claim.fence.claim;
         let mut times = PhaseTimes { claim: claim_time, ..PhaseTimes::default() };
         let started = Instant::now();
+        failpoint::holds(&claim.pastes);
 
         let released = self.release(claim).await?;
         times.release = started.elapsed();

@@ -8,6 +8,7 @@ use tracing::warn;
 use super::{PgError, Worker, lock::Turn};
 use crate::{
     claim::{Claim, Fence, Paste, attempts_with_company},
+    failpoint,
     postgres::{answered, describe, is_hopeless, is_row_fault},
 };
 
@@ -125,12 +126,14 @@ impl Worker {
             let first = transaction.query_opt(CANDIDATE, &[&wanted.mark, &impossible]).await?;
             *suspect = first.map(|row| row.get("short_code"));
         }
+        failpoint::reached("claim.before");
         let rows = transaction
             .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible, &*suspect])
             .await?;
         let Some(first) = rows.first() else {
             return Ok(None);
         };
+        failpoint::reached("claim.marked");
         let fence = Fence { claim: first.get("claim_id"), worker: self.id };
         let mut last_due = SystemTime::UNIX_EPOCH;
         let mut pastes = Vec::with_capacity(rows.len());
@@ -144,6 +147,7 @@ impl Worker {
             });
         }
         transaction.commit().await?;
+        failpoint::reached("claim.committed");
         self.tally.claimed(started.elapsed());
         Ok(Some(Claim { fence, pastes, asked_at: started, last_due }))
     }

@@ -4,7 +4,7 @@ use redis::Pipeline;
 use tracing::warn;
 
 use super::Worker;
-use crate::claim::Claim;
+use crate::{claim::Claim, failpoint};
 
 const KEYS_PER_UNLINK: usize = 500;
 
@@ -23,7 +23,10 @@ impl Worker {
                 .collect();
             pipeline.cmd("UNLINK").arg(keys).ignore();
         }
-        if let Err(reason) = self.send(&pipeline).await {
+        failpoint::reached("evict.before");
+        let sent = self.send(&pipeline).await;
+        failpoint::reached("evict.after");
+        if let Err(reason) = sent {
             self.tally.eviction_failed();
             let id = claim.fence.claim;
             warn!(claim = id, reason, "claim {id}: its cache keys are left to their TTL: {reason}");

@@ -10,7 +10,10 @@ use super::{
     split::apply_to_good,
     summary::PhaseTimes,
 };
-use crate::claim::{Claim, StepError};
+use crate::{
+    claim::{Claim, StepError},
+    failpoint,
+};
 
 const FENCE: &str = include_str!("../../sql/queries/finish_fence.sql");
 const DELETE: &str = include_str!("../../sql/queries/finish_delete.sql");
@@ -54,6 +57,7 @@ impl Worker {
         let fence = transaction.prepare_cached(FENCE).await?;
         let deleted = i32::try_from(objects.deleted).unwrap_or(i32::MAX);
         let [claim_ms, release_ms, delete_ms, evict_ms] = times.before_finish();
+        failpoint::reached("finish.before");
         let fenced = transaction
             .execute(
                 &fence,
@@ -63,9 +67,11 @@ impl Worker {
         if fenced == 0 {
             return Err(TryError::NotFenced);
         }
+        failpoint::reached("finish.fenced");
         let mut bad = objects.bad.clone();
         if !bad.is_empty() {
             self.detach(&transaction, id, &bad, true).await?;
+            failpoint::reached("finish.detached");
         }
         let remove = if self.settings.retention.tombstones.is_zero() { DELETE } else { BURY };
         let remove = transaction.prepare_cached(remove).await?;
@@ -89,11 +95,14 @@ impl Worker {
                 rows
             }
         };
+        failpoint::reached("finish.removed");
         let count = transaction.prepare_cached(COUNT).await?;
         let finish_ms = i32::try_from(started.elapsed().as_millis()).unwrap_or(i32::MAX);
         let rows_deleted = i32::try_from(rows).unwrap_or(i32::MAX);
         transaction.execute(&count, &[&id, &rows_deleted, &finish_ms]).await?;
+        failpoint::reached("finish.counted");
         transaction.commit().await?;
+        failpoint::reached("finish.committed");
         Ok(Finished { rows, failed: named(&bad) })
     }
 }

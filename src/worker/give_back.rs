@@ -7,6 +7,7 @@ use super::{PgError, Worker, claim::describe_pool, settle::STEP_PATIENCE};
 use crate::{
     backoff::backoff,
     claim::{Fence, StepError},
+    failpoint,
     postgres::{answered, is_hopeless},
     watchdog::reset::{LockedClaim, Reset, Why, reset},
 };
@@ -57,8 +58,10 @@ impl Worker {
         let Some(claim) = own.as_ref().map(LockedClaim::from) else {
             return Ok(Reset::default());
         };
+        failpoint::reached("give_back.before");
         let done = reset(&transaction, &self.settings, &claim, why).await?;
         transaction.commit().await?;
+        failpoint::reached("give_back.committed");
         Ok(done)
     }
 

@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 use tracing::warn;
 
 use super::Worker;
+use crate::failpoint;
 
 const BEAT: &str = include_str!("../../sql/queries/beat.sql");
 
@@ -59,7 +60,10 @@ impl Worker {
     pub async fn beat(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         let (held, alive) = (self.open.ids(), self.open.progressing());
         let sent = Instant::now();
-        for row in client.query(BEAT, &[&held, &self.id, &alive]).await? {
+        failpoint::reached("heartbeat.before");
+        let rows = client.query(BEAT, &[&held, &self.id, &alive]).await?;
+        failpoint::reached("heartbeat.after");
+        for row in rows {
             let claim: i64 = row.get("id");
             if row.get("beaten") {
                 self.open.beaten(claim, sent);

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     backoff::jittered,
     config::{Lock as Settings, WhenUnavailable},
+    failpoint,
     shutdown::Shutdown,
 };
 
@@ -90,6 +91,7 @@ impl Lock {
 
     async fn try_acquire(&self, token: &str) -> Result<bool, String> {
         let mut connection = crate::redis::connection(&self.pool).await?;
+        failpoint::reached("lock.before_taking");
         let ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
         let answer: Option<String> = redis::cmd("SET")
             .arg(&self.key)
@@ -100,6 +102,9 @@ impl Lock {
             .query_async(&mut connection)
             .await
             .map_err(|error| error.to_string())?;
+        if answer.is_some() {
+            failpoint::reached("lock.taken");
+        }
         Ok(answer.is_some())
     }
 
@@ -108,11 +113,13 @@ impl Lock {
         let Ok(mut connection) = crate::redis::connection(&self.pool).await else {
             return;
         };
+        failpoint::reached("lock.before_releasing");
         let released = Script::new(COMPARE_AND_DELETE)
             .key(&self.key)
             .arg(token)
             .invoke_async::<i64>(&mut connection)
             .await;
+        failpoint::reached("lock.released");
         match released {
             Ok(1) => {}
             Ok(_) => warn!("the claim lock had expired or was taken over before its release"),

@@ -14,7 +14,10 @@ use super::{
     settle::{Mode, TryError},
     split::apply_to_good,
 };
-use crate::claim::{Claim, Released, StepError};
+use crate::{
+    claim::{Claim, Released, StepError},
+    failpoint,
+};
 
 const FENCE: &str = include_str!("../../sql/queries/release_fence.sql");
 const LOCK_CONTENT: &str = include_str!("../../sql/queries/release_lock_content.sql");
@@ -35,11 +38,13 @@ impl Worker {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let fence = transaction.prepare_cached(FENCE).await?;
+        failpoint::reached("release.before");
         let fenced =
             transaction.execute(&fence, &[&claim.fence.claim, &claim.fence.worker]).await?;
         if fenced == 0 {
             return Err(TryError::NotFenced);
         }
+        failpoint::reached("release.fenced");
         let mut plan = self.plan(&transaction, claim).await?;
         let bad = match mode {
             Mode::Whole => {
@@ -55,13 +60,17 @@ impl Worker {
                 bad.into_iter().map(|(body, error)| (body.hash.clone(), error)).collect()
             }
         };
+        failpoint::reached("release.counted");
         let bad = plan.remove(claim, bad);
         if !bad.is_empty() {
             self.detach(&transaction, claim.fence.claim, &bad, false).await?;
+            failpoint::reached("release.detached");
         }
         let released = plan.released(bad);
         record(&transaction, claim.fence.claim, &released).await?;
+        failpoint::reached("release.recorded");
         transaction.commit().await?;
+        failpoint::reached("release.committed");
         Ok(released)
     }
 
@@ -76,6 +85,7 @@ impl Worker {
         let hashes: Vec<&[u8]> = references.keys().copied().collect();
         let lock = transaction.prepare_cached(LOCK_CONTENT).await?;
         let locked = transaction.query(&lock, &[&hashes]).await?;
+        failpoint::reached("release.content_locked");
         let mut bodies: Vec<Body> = locked.iter().map(|row| Body::new(row, &references)).collect();
         let last: Vec<&[u8]> =
             bodies.iter().filter(|body| body.loses_its_last()).map(|body| &*body.hash).collect();

@@ -68,6 +68,7 @@ impl Store {
         let keys: BTreeSet<String> = list_keys(&self.s3, &self.bucket).await.into_iter().collect();
         let mut violations = self.seen.lock().expect("seen").clone();
         violations.extend(nothing_is_claimed(&db, &pastes).await);
+        violations.extend(claims_ended_once(&db).await);
         violations.extend(nothing_expired_is_left(&pastes, expected));
         violations.extend(counts_are_right(&pastes, &contents));
         violations.extend(objects_are_known(&pastes, &contents, &keys, expected));
@@ -175,6 +176,16 @@ async fn nothing_is_claimed(db: &Client, pastes: &BTreeMap<String, PasteRow>) ->
     let open = db.query(open, &[]).await.expect("claims");
     let open = open.iter().map(|row| format!("claim {} is left open", row.get::<_, i64>(0)));
     claimed.chain(open).collect()
+}
+
+/// Whoever resets a claim takes it away from its worker: it is finished or reset, never both.
+async fn claims_ended_once(db: &Client) -> Vec<String> {
+    let both = "SELECT id FROM deletion_claims 
+                WHERE finished_at IS NOT NULL AND reset_at IS NOT NULL";
+    let both = db.query(both, &[]).await.expect("claims");
+    both.iter()
+        .map(|row| format!("claim {} was finished and reset", row.get::<_, i64>(0)))
+        .collect()
 }
 
 fn nothing_expired_is_left(

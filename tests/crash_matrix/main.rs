@@ -1,0 +1,72 @@
+//! The crash matrix: at every failpoint a process dies, and at every failpoint one is frozen until
+//! others have taken over and then goes on; every promise holds each time.
+
+mod case;
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{io::Write, panic::AssertUnwindSafe};
+
+use case::{Case, Fault};
+use futures_util::{FutureExt, StreamExt, stream};
+use paste_cleanup::{cli, failpoint};
+use scene::scenes_of;
+use support::invariants::Findings;
+use tokio::time::{Duration, timeout};
+
+/// Cases that are played at the same time: they mostly wait.
+const AT_ONCE: usize = 6;
+const LONGEST: Duration = Duration::from_secs(180);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wherever_a_process_dies_or_freezes_nothing_is_lost_miscounted_or_left_behind() {
+    let cases = failpoint::ALL.iter().flat_map(|point| {
+        let faults = [Fault::Abort, Fault::Stop];
+        let scenes = scenes_of(point).into_iter();
+        scenes.flat_map(move |scene| faults.map(|fault| Case { point, scene, fault }))
+    });
+    let only = std::env::var("PASTE_CLEANUP_TEST_CASE").unwrap_or_default();
+    let cases: Vec<Case> = cases.filter(|case| format!("{case:?}").contains(&only)).collect();
+    let found: Vec<Findings> =
+        stream::iter(cases.clone()).map(play).buffered(AT_ONCE).collect().await;
+    show(&cases, &found);
+    let played = cases.iter().zip(&found);
+    let broken: Vec<_> = played.filter(|(_, found)| !found.violations.is_empty()).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// A case that breaks off is a broken promise, too.
+async fn play(case: Case) -> Findings {
+    let broken = |why: String| Findings { violations: vec![why], ..Findings::default() };
+    let played = AssertUnwindSafe(timeout(LONGEST, case.play())).catch_unwind();
+    match played.await {
+        Ok(Ok(found)) => found,
+        Ok(Err(_)) => broken(format!("no end within {LONGEST:?}")),
+        Err(panic) => broken(format!("broke off: {:?}", panic.downcast_ref::<String>())),
+    }
+}
+
+/// One table, past the capture of the test's output.
+fn show(cases: &[Case], found: &[Findings]) {
+    let head =
+        ["failpoint", "scene", "fault", "pastes", "bodies counted", "objects", "read", "verdict"];
+    let rows = cases.iter().zip(found).map(|(case, found)| {
+        let verdict = match found.violations.len() {
+            0 => "holds".into(),
+            wrong => format!("{wrong} BROKEN"),
+        };
+        vec![
+            case.point.into(),
+            format!("{:?}", case.scene),
+            format!("{:?}", case.fault),
+            found.pastes.to_string(),
+            found.bodies.to_string(),
+            found.objects.to_string(),
+            found.read.to_string(),
+            verdict,
+        ]
+    });
+    let table = cli::table(&head, rows);
+    writeln!(std::io::stdout(), "\n{table}\n{} cases", cases.len()).expect("stdout");
+}

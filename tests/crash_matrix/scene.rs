@@ -1,0 +1,166 @@
+//! The scenes: what is going on when a process comes by a failpoint, and which process that is.
+
+use std::time::Duration;
+
+use super::support::{
+    faulty_s3::{FaultyS3, Mood},
+    process::Running,
+    *,
+};
+
+/// Short times, so that a case takes seconds; rows that suffer often are not given up.
+const SETTINGS: &[(&str, &str)] = &[
+    ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "300ms"),
+    ("CLEANUP_WATCHDOG_STUCK_AFTER", "1500ms"),
+    ("CLEANUP_WATCHDOG_TICK", "200ms"),
+    ("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0"),
+    ("CLEANUP_LOCK_TTL", "3s"),
+    ("CLEANUP_WORKER_BATCH_SIZE", "6"),
+    ("CLEANUP_WORKER_CONCURRENCY", "2"),
+    ("CLEANUP_WORKER_BACKOFF_CAP", "200ms"),
+    ("CLEANUP_WORKER_MAX_ATTEMPTS", "50"),
+    ("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}"),
+];
+
+/// What is going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scene {
+    /// A worker drains.
+    Drain,
+    /// A worker waits for S3 while its heartbeat beats.
+    Beat,
+    /// A worker gives back what it holds, after two signals.
+    GiveBack,
+    /// S3 refuses the object of one paste.
+    RefusedKey,
+    /// The content row of one paste cannot be written.
+    BadBody,
+    /// A worker died after its release; a watchdog resets its claim.
+    DeadWorker,
+    /// Something else left rows in progress; a watchdog resets them.
+    NoClaim,
+    /// A watchdog prunes history and tombstones.
+    Prune,
+}
+
+/// The scenes in which a failpoint is met.
+pub fn scenes_of(point: &str) -> Vec<Scene> {
+    match point.split_once('.').expect("step.point") {
+        ("heartbeat", _) => vec![Scene::Beat],
+        ("give_back", _) => vec![Scene::GiveBack],
+        ("release", "detached") => vec![Scene::BadBody],
+        ("finish", "detached") => vec![Scene::RefusedKey],
+        ("reset", _) => vec![Scene::DeadWorker, Scene::GiveBack],
+        ("sweep", _) => vec![Scene::DeadWorker],
+        ("orphans", _) => vec![Scene::NoClaim],
+        ("prune", _) => vec![Scene::Prune],
+        _ => vec![Scene::Drain],
+    }
+}
+
+/// A world with a fleet in short settings, behind an S3 that is watched.
+pub struct Stage {
+    pub world: World,
+    pub s3: FaultyS3,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        let world = World::new().await;
+        let s3 = FaultyS3::start(&world, Mood::Fine).await;
+        Self { world, s3 }
+    }
+
+    /// A program of the fleet.
+    pub fn program(&self, name: &str) -> Process {
+        let program = self.world.program(name).env("AWS_ENDPOINT_URL", &self.s3.url);
+        SETTINGS.iter().fold(program, |program, (name, value)| program.env(name, value))
+    }
+
+    pub fn worker(&self) -> Process {
+        self.program("cleanup-worker").args(&["run", "--format", "json"])
+    }
+
+    /// A program that was built with failpoints, one of which is armed.
+    pub fn armed(&self, name: &str, failpoints: &str) -> Process {
+        let folder = std::env::var("PASTE_CLEANUP_TEST_FAILPOINT_BIN")
+            .expect("no PASTE_CLEANUP_TEST_FAILPOINT_BIN: run the tests with ops/test");
+        let program = self.program(&format!("{folder}/{name}")).env("FAILPOINTS", failpoints);
+        if name == "cleanup-worker" { program.args(&["run", "--format", "json"]) } else { program }
+    }
+
+    /// Sets the scene and starts the program that will come by the failpoint.
+    pub async fn begin(&self, scene: Scene, failpoint: &str) -> Running {
+        match scene {
+            Scene::Drain => self.armed("cleanup-worker", failpoint).start(),
+            Scene::Beat => self.held_worker(failpoint).await,
+            Scene::GiveBack => {
+                let worker = self.held_worker(failpoint).await;
+                worker.signal(Signal::TERM);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                worker.signal(Signal::TERM);
+                worker
+            }
+            Scene::RefusedKey => {
+                let refused = self.world.put("refused", "refused", Ago(500.0)).await;
+                self.s3.mood(Mood::Refusing { text: refused, code: "ObjectLocked" });
+                self.armed("cleanup-worker", failpoint).start()
+            }
+            Scene::BadBody => {
+                self.world.put("bad", "bad", Ago(500.0)).await;
+                self.world.run_sql(SPOIL).await;
+                self.armed("cleanup-worker", failpoint).start()
+            }
+            Scene::DeadWorker => {
+                let died = "objects.before_call=return(abort)";
+                self.armed("cleanup-worker", died).start().end().await;
+                self.armed("cleanup-watchdog", failpoint).start()
+            }
+            Scene::NoClaim => {
+                self.world.run_sql(LEAVE_IN_PROGRESS).await;
+                self.armed("cleanup-watchdog", failpoint).start()
+            }
+            Scene::Prune => {
+                self.world.run_sql(LEAVE_HISTORY).await;
+                let watchdog = self.armed("cleanup-watchdog", failpoint);
+                watchdog.env("CLEANUP_RETENTION_TOMBSTONES", "1h").start()
+            }
+        }
+    }
+
+    /// A worker whose first call to S3 was carried out but is not answered.
+    async fn held_worker(&self, failpoint: &str) -> Running {
+        self.s3.mood(Mood::Holding);
+        let calls = self.s3.calls();
+        let worker = self.armed("cleanup-worker", failpoint).start();
+        self.s3.called(calls + 1).await;
+        worker
+    }
+
+    /// What made the scene is over.
+    pub async fn end_scene(&self) {
+        self.s3.let_go();
+        self.world.run_sql("DROP TRIGGER IF EXISTS spoil ON content").await;
+    }
+}
+
+/// One content row can be neither counted down nor removed.
+const SPOIL: &str = "
+    CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'told to' USING ERRCODE = '23514'; END $$;
+    CREATE TRIGGER spoil BEFORE UPDATE OR DELETE ON content FOR EACH ROW
+    WHEN (OLD.content_hash = sha256('bad'::bytea)) EXECUTE FUNCTION spoil()";
+
+/// By another system, some of them without a word about when.
+const LEAVE_IN_PROGRESS: &str = "
+    UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+           deletion_initiated_at = CASE WHEN short_code < 'expired 6' THEN now() - interval '3 h' END
+    WHERE expires_at <= now()";
+
+const LEAVE_HISTORY: &str = "
+    INSERT INTO deletion_claims (worker, rows_claimed, claimed_at, released_at, finished_at)
+    SELECT gen_random_uuid(), 1, now() - interval '90 d', now() - interval '90 d',
+           now() - interval '90 d' FROM generate_series(1, 20);
+    INSERT INTO pastes (short_code, expires_at, deletion_status, deletion_initiated_at)
+    SELECT 'buried ' || n, now() - interval '9 h', 'DELETED', now() - interval '8 h'
+    FROM generate_series(1, 20) n";
