@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, os::unix::process::ExitStatusExt, time::Duration};
 
+use paste_cleanup::failpoint;
+
 use super::{
     scene::{Scene, Stage},
     support::{
@@ -28,40 +30,68 @@ pub struct Case {
     pub fault: Fault,
 }
 
+/// What happened, and what was found in the end.
+#[derive(Debug, Default)]
+pub struct Played {
+    pub found: Findings,
+    /// Claims that others reset.
+    pub resets: i64,
+    /// Bodies that were gone from the tables, but perhaps not from S3, when they were stored anew.
+    pub stored_anew: usize,
+}
+
 const SIGABRT: i32 = 6;
 const EXPIRED: usize = 12;
 
 impl Case {
     /// Plays it, and says what was found in the end.
-    pub async fn play(self) -> Findings {
+    pub async fn play(self) -> Played {
         let stage = Stage::new().await;
         let mut alive = self.fill(&stage.world).await;
+        let before = stage.world.keys().await;
         let action = if self.fault == Fault::Abort { "abort" } else { "stop" };
         let failpoint = format!("{}=1*return({action})", self.point);
         let victim = stage.begin(self.scene, &failpoint).await;
         let zombie = self.until_it_happened(victim).await;
 
         // While the batch hangs in the air, its bodies are shared and stored anew.
-        alive.extend(store_again(&stage.world, "meanwhile").await);
+        let meanwhile = store_again(&stage.world, "meanwhile").await;
+        let stored_anew = meanwhile.values().filter(|(key, _)| !before.contains(key)).count();
         stage.end_scene().await;
         drain_with_others(&stage).await;
-        alive.extend(store_again(&stage.world, "afterwards").await);
-        let mut wrong = Vec::new();
-        if let Some(zombie) = zombie {
-            zombie.signal(Signal::CONT);
-            if self.is_watchdog() {
-                zombie.signal(Signal::TERM);
-            }
-            wrong = faults_of(&zombie.end().await);
-            drain_with_others(&stage).await;
-        }
+        let reset = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NOT NULL";
+        let resets = stage.world.count(reset).await;
+        let afterwards = store_again(&stage.world, "afterwards").await;
+        let stored = meanwhile.into_iter().chain(afterwards);
+        alive.extend(stored.map(|(code, (_, body))| (code, body)));
+        let wrong = match zombie {
+            Some(zombie) => self.go_on(zombie, &stage).await,
+            None => Vec::new(),
+        };
         let mut found = stage.world.store().check(&Expected { alive, ..Expected::default() }).await;
         found.violations.extend(wrong);
-        found
+        if self.leaves_a_claim() && resets == 0 {
+            found.violations.push("nobody took over".into());
+        }
+        Played { found, resets, stored_anew }
     }
 
-    fn is_watchdog(self) -> bool {
-        matches!(self.scene, Scene::DeadWorker | Scene::NoClaim | Scene::Prune)
+    /// The zombie wakes up, and does what it believes to be its work.
+    async fn go_on(self, zombie: Running, stage: &Stage) -> Vec<String> {
+        zombie.signal(Signal::CONT);
+        if matches!(self.scene, Scene::DeadWorker | Scene::NoClaim | Scene::Prune) {
+            zombie.signal(Signal::TERM);
+        }
+        let ended = zombie.end().await;
+        drain_with_others(stage).await;
+        faults_of(&ended)
+    }
+
+    /// Somebody's claim is open at this point, and its holder does not close it any more.
+    fn leaves_a_claim(self) -> bool {
+        let place = |point: &str| failpoint::ALL.iter().position(|known| *known == point);
+        let span = place("claim.committed")..=place("sweep.committed");
+        span.contains(&place(self.point)) && self.point != "finish.committed"
     }
 
     /// Twelve expired pastes: bodies of their own, bodies shared among them, bodies shared with the
@@ -105,13 +135,13 @@ fn body(n: usize) -> String {
     format!("body {}", if n < 4 { n } else { n / 2 + 10 })
 }
 
-/// Every body of the expired pastes, in a new paste that lives on.
-async fn store_again(world: &World, when: &str) -> BTreeMap<String, String> {
+/// Every body of the expired pastes, in a new paste that lives on: its key and its body.
+async fn store_again(world: &World, when: &str) -> BTreeMap<String, (String, String)> {
     let mut stored = BTreeMap::new();
     for n in (0..EXPIRED).filter(|n| *n < 4 || n % 2 == 0) {
         let code = format!("{when} {n}");
-        world.put(&code, &body(n), Never).await;
-        stored.insert(code, body(n));
+        let key = world.put(&code, &body(n), Never).await;
+        stored.insert(code, (key, body(n)));
     }
     stored
 }

@@ -2,13 +2,14 @@
 //! others have taken over and then goes on; every promise holds each time.
 
 mod case;
+mod culprit;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::{io::Write, panic::AssertUnwindSafe};
 
-use case::{Case, Fault};
+use case::{Case, Fault, Played};
 use futures_util::{FutureExt, StreamExt, stream};
 use paste_cleanup::{cli, failpoint};
 use scene::scenes_of;
@@ -28,17 +29,20 @@ async fn wherever_a_process_dies_or_freezes_nothing_is_lost_miscounted_or_left_b
     });
     let only = std::env::var("PASTE_CLEANUP_TEST_CASE").unwrap_or_default();
     let cases: Vec<Case> = cases.filter(|case| format!("{case:?}").contains(&only)).collect();
-    let found: Vec<Findings> =
+    let found: Vec<Played> =
         stream::iter(cases.clone()).map(play).buffered(AT_ONCE).collect().await;
     show(&cases, &found);
     let played = cases.iter().zip(&found);
-    let broken: Vec<_> = played.filter(|(_, found)| !found.violations.is_empty()).collect();
+    let broken: Vec<_> = played.filter(|(_, played)| !played.found.violations.is_empty()).collect();
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
 /// A case that breaks off is a broken promise, too.
-async fn play(case: Case) -> Findings {
-    let broken = |why: String| Findings { violations: vec![why], ..Findings::default() };
+async fn play(case: Case) -> Played {
+    let broken = |why: String| {
+        let found = Findings { violations: vec![why], ..Findings::default() };
+        Played { found, ..Played::default() }
+    };
     let played = AssertUnwindSafe(timeout(LONGEST, case.play())).catch_unwind();
     match played.await {
         Ok(Ok(found)) => found,
@@ -48,24 +52,28 @@ async fn play(case: Case) -> Findings {
 }
 
 /// One table, past the capture of the test's output.
-fn show(cases: &[Case], found: &[Findings]) {
-    let head =
-        ["failpoint", "scene", "fault", "pastes", "bodies counted", "objects", "read", "verdict"];
-    let rows = cases.iter().zip(found).map(|(case, found)| {
+fn show(cases: &[Case], played: &[Played]) {
+    let head = [
+        "failpoint",
+        "scene",
+        "fault",
+        "resets",
+        "stored anew",
+        "pastes",
+        "counts",
+        "objects",
+        "bodies read",
+        "verdict",
+    ];
+    let rows = cases.iter().zip(played).map(|(case, Played { found, resets, stored_anew })| {
         let verdict = match found.violations.len() {
             0 => "holds".into(),
             wrong => format!("{wrong} BROKEN"),
         };
-        vec![
-            case.point.into(),
-            format!("{:?}", case.scene),
-            format!("{:?}", case.fault),
-            found.pastes.to_string(),
-            found.bodies.to_string(),
-            found.objects.to_string(),
-            found.read.to_string(),
-            verdict,
-        ]
+        let texts = [case.point.into(), format!("{:?}", case.scene), format!("{:?}", case.fault)];
+        let numbers = [*stored_anew, found.pastes, found.bodies, found.objects, found.read]
+            .map(|n| n.to_string());
+        texts.into_iter().chain([resets.to_string()]).chain(numbers).chain([verdict]).collect()
     });
     let table = cli::table(&head, rows);
     writeln!(std::io::stdout(), "\n{table}\n{} cases", cases.len()).expect("stdout");
