@@ -19,7 +19,9 @@ use super::{
 pub enum Fault {
     /// The process dies.
     Abort,
-    /// The process stops for longer than `stuck_after`, and then goes on.
+    /// The process stops until its claim was reset, and goes on beside those who take over.
+    Pause,
+    /// The process stops until others have done all that is to do, and then goes on.
     Stop,
 }
 
@@ -58,16 +60,22 @@ impl Case {
         let meanwhile = store_again(&stage.world, "meanwhile").await;
         let stored_anew = meanwhile.values().filter(|(key, _)| !before.contains(key)).count();
         stage.end_scene().await;
+        if let (Fault::Pause, Some(zombie)) = (self.fault, &zombie) {
+            reset_by_another(&stage).await;
+            self.wake(zombie);
+        }
         drain_with_others(&stage).await;
         let reset = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NOT NULL";
         let resets = stage.world.count(reset).await;
         let afterwards = store_again(&stage.world, "afterwards").await;
         let stored = meanwhile.into_iter().chain(afterwards);
         alive.extend(stored.map(|(code, (_, body))| (code, body)));
-        let wrong = match zombie {
-            Some(zombie) => self.go_on(zombie, &stage).await,
-            None => Vec::new(),
-        };
+        let mut wrong = Vec::new();
+        if let Some(zombie) = zombie {
+            self.wake(&zombie);
+            wrong = faults_of(&zombie.end().await);
+            drain_with_others(&stage).await;
+        }
         let mut found = stage.world.store().check(&Expected { alive, ..Expected::default() }).await;
         found.violations.extend(wrong);
         if self.leaves_a_claim() && resets == 0 {
@@ -76,19 +84,16 @@ impl Case {
         Played { found, resets, stored_anew }
     }
 
-    /// The zombie wakes up, and does what it believes to be its work.
-    async fn go_on(self, zombie: Running, stage: &Stage) -> Vec<String> {
+    /// The zombie goes on with what it believes to be its work; a watchdog may end then.
+    fn wake(self, zombie: &Running) {
         zombie.signal(Signal::CONT);
         if matches!(self.scene, Scene::DeadWorker | Scene::NoClaim | Scene::Prune) {
             zombie.signal(Signal::TERM);
         }
-        let ended = zombie.end().await;
-        drain_with_others(stage).await;
-        faults_of(&ended)
     }
 
     /// Somebody's claim is open at this point, and its holder does not close it any more.
-    fn leaves_a_claim(self) -> bool {
+    pub fn leaves_a_claim(self) -> bool {
         let place = |point: &str| failpoint::ALL.iter().position(|known| *known == point);
         let span = place("claim.committed")..=place("sweep.committed");
         span.contains(&place(self.point)) && self.point != "finish.committed"
@@ -120,7 +125,7 @@ impl Case {
                 assert_eq!(ended.0.status.signal(), Some(SIGABRT), "{self:?}: {}", ended.stderr());
                 None
             }
-            Fault::Stop => {
+            Fault::Pause | Fault::Stop => {
                 while !is_stopped(victim.pid()) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
@@ -149,6 +154,16 @@ async fn store_again(world: &World, when: &str) -> BTreeMap<String, (String, Str
 fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+}
+
+/// A watchdog, until it has reset something.
+async fn reset_by_another(stage: &Stage) {
+    let mut watchdog = stage.program("cleanup-watchdog").start();
+    watchdog.until_it_says("watching").await;
+    let reset = "SELECT count(reset_at) > 0 FROM deletion_claims";
+    stage.world.until("a claim is reset", reset).await;
+    watchdog.signal(Signal::TERM);
+    assert_eq!(watchdog.end().await.code(), 0);
 }
 
 /// A watchdog, and workers as cron would start them, until nothing is left to do.

@@ -22,6 +22,11 @@ const SETTINGS: &[(&str, &str)] = &[
     ("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}"),
 ];
 
+/// For whoever comes by the failpoint: as in a suspended machine, its own clock does not tell it
+/// that it was away, so that nothing but the fence holds it back.
+const TIMELESS: &[(&str, &str)] =
+    &[("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1h"), ("CLEANUP_WATCHDOG_STUCK_AFTER", "3h")];
+
 /// What is going on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
@@ -74,7 +79,7 @@ impl Stage {
     /// A program of the fleet.
     pub fn program(&self, name: &str) -> Process {
         let program = self.world.program(name).env("AWS_ENDPOINT_URL", &self.s3.url);
-        SETTINGS.iter().fold(program, |program, (name, value)| program.env(name, value))
+        with(program, SETTINGS)
     }
 
     pub fn worker(&self) -> Process {
@@ -89,10 +94,16 @@ impl Stage {
         if name == "cleanup-worker" { program.args(&["run", "--format", "json"]) } else { program }
     }
 
+    /// The worker that will come by the failpoint.
+    fn victim(&self, failpoint: &str) -> Running {
+        let worker = self.armed("cleanup-worker", failpoint);
+        with(worker, if failpoint.starts_with("heartbeat") { &[] } else { TIMELESS }).start()
+    }
+
     /// Sets the scene and starts the program that will come by the failpoint.
     pub async fn begin(&self, scene: Scene, failpoint: &str) -> Running {
         match scene {
-            Scene::Drain => self.armed("cleanup-worker", failpoint).start(),
+            Scene::Drain => self.victim(failpoint),
             Scene::Beat => self.held_worker(failpoint).await,
             Scene::GiveBack => {
                 let worker = self.held_worker(failpoint).await;
@@ -104,12 +115,12 @@ impl Stage {
             Scene::RefusedKey => {
                 let refused = self.world.put("refused", "refused", Ago(500.0)).await;
                 self.s3.mood(Mood::Refusing { text: refused, code: "ObjectLocked" });
-                self.armed("cleanup-worker", failpoint).start()
+                self.victim(failpoint)
             }
             Scene::BadBody => {
                 self.world.put("bad", "bad", Ago(500.0)).await;
                 self.world.run_sql(SPOIL).await;
-                self.armed("cleanup-worker", failpoint).start()
+                self.victim(failpoint)
             }
             Scene::DeadWorker => {
                 let died = "objects.before_call=return(abort)";
@@ -132,7 +143,7 @@ impl Stage {
     async fn held_worker(&self, failpoint: &str) -> Running {
         self.s3.mood(Mood::Holding);
         let calls = self.s3.calls();
-        let worker = self.armed("cleanup-worker", failpoint).start();
+        let worker = self.victim(failpoint);
         self.s3.called(calls + 1).await;
         worker
     }
@@ -142,6 +153,10 @@ impl Stage {
         self.s3.let_go();
         self.world.run_sql("DROP TRIGGER IF EXISTS spoil ON content").await;
     }
+}
+
+fn with(program: Process, settings: &[(&str, &str)]) -> Process {
+    settings.iter().fold(program, |program, (name, value)| program.env(name, value))
 }
 
 /// One content row can be neither counted down nor removed.
