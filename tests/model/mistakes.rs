@@ -1,0 +1,199 @@
+//! The classic mistakes, one at a time: the model must find what each of them breaks.
+
+use stateright::{Checker, Model};
+
+use super::{
+    properties::{AT_REST, COUNT, KNOWN, READABLE},
+    protocol::{Action, Action::*, Commit::Heard, Protocol},
+    settings::{EXPIRED, LIVE, NOTHING, night},
+    state::{Content, Left, PASTES, Row, Set},
+};
+
+/// No counterexample takes more steps.
+const LONGEST: usize = 20;
+
+/// A mistake that the protocol could have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    /// The release does not ask whether the claim was reset.
+    NoFenceInRelease,
+    /// Nor does the finish, which goes by the short codes that it remembers.
+    NoFenceInFinish,
+    /// The S3 key is made from the body, so that a body that is stored again has its old key.
+    ReusedKey,
+    /// A reset does not go by `released_at`: the rows keep a reference that was given back.
+    NoMarker,
+    /// A lost answer is taken for a rollback, and the release does not check its own marker.
+    Guesses,
+    /// The cross-check counts the rows of released batches.
+    CountsReleased,
+    /// There is no cross-check.
+    NoCrossCheck,
+    /// The cross-check is part of the statement that waits for the locks.
+    OldSnapshot,
+    /// The claim does not lock its rows: the Redis lock will do.
+    TrustsTheLock,
+    /// Objects are deleted before the release is committed.
+    ObjectsFirst,
+    /// A reset does not hand on the keys that the claim doomed.
+    NoHeirs,
+    /// The reset goes by a look at the claim from before it was locked.
+    OldLookAtClaim,
+    /// Nobody resets the claims of crashed workers.
+    NoWatchdog,
+    /// The owner may extend a paste that is being deleted.
+    ExtendsAnything,
+    /// The writer drops its upload after an unknown outcome.
+    DropsUnsure,
+    /// The writer repeats a put whose outcome is unknown under the same key.
+    PutsAgainUnderOldKey,
+}
+
+/// A shortest way to a state that breaks the property.
+fn counterexample(protocol: &Protocol, property: &'static str) -> Vec<Action> {
+    let within = |depth| {
+        let checker = protocol.clone().checker().target_max_depth(depth).spawn_bfs().join();
+        checker.discovery(property)
+    };
+    let found = (2..=LONGEST).find_map(within);
+    found.expect("the model must catch this mistake").into_actions()
+}
+
+/// The mistake breaks the property, and the way there tells this story: it has these steps in this
+/// order, among others. A step is named by the words that it consists of.
+fn assert_broken(protocol: Protocol, property: &'static str, story: &[&str]) {
+    let steps = counterexample(&protocol, property);
+    let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+    let is = |step: &str, words: &str| {
+        words.split(' ').all(|word| step.split(['(', ',', ' ', ')']).any(|part| part == word))
+    };
+    let mut rest = steps.iter();
+    let told = story.iter().all(|words| rest.any(|step| is(step, words)));
+    assert!(told, "{story:?} is not the story of {steps:?}");
+}
+
+/// One paste.
+const ONE: [Option<Row>; PASTES] = [EXPIRED, None, None];
+/// Three pastes of one body: enough that the cross-check does not put a wrong count right at once.
+const THREE: [Option<Row>; PASTES] = [EXPIRED, LIVE, LIVE];
+
+#[test]
+fn without_the_fence_a_zombies_release_gives_back_references_that_are_held() {
+    let left = Left { silences: 1, ..NOTHING };
+    let protocol = night(THREE, left, &[]).with(Mistake::NoFenceInRelease);
+    assert_broken(protocol, COUNT, &["Claim", "Reset", "Release"]);
+}
+
+#[test]
+fn without_the_fence_a_zombie_finishes_for_others_and_a_paste_stored_since_is_erased() {
+    let left = Left { silences: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[(0, 0)]).with(Mistake::NoFenceInFinish);
+    assert_broken(protocol, COUNT, &["Release", "Reset", "Claim", "Finish", "Put", "Finish"]);
+}
+
+#[test]
+fn under_a_reused_key_a_delete_hits_the_body_that_was_stored_again() {
+    let protocol = night(ONE, NOTHING, &[(1, 0)]).with(Mistake::ReusedKey);
+    assert_broken(protocol, READABLE, &["Release", "Delete"]);
+}
+
+#[test]
+fn under_a_reused_key_a_late_delete_hits_the_body_long_after_its_claim_is_finished() {
+    let left = Left { late_deletes: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[(0, 0)]).with(Mistake::ReusedKey);
+    let erased = [Pick(0, Set(1)), Claim(0, Heard), Release(0, Heard), DeleteLate(0), Delete(0)];
+    let stored = [Finish(0, Heard), Upload, Put(Heard), CarryOut(0)];
+    let checker = protocol.checker().spawn_bfs().join();
+    checker.assert_discovery(READABLE, [&erased[..], &stored[..]].concat());
+}
+
+#[test]
+fn without_the_marker_a_reset_row_holds_a_reference_that_was_given_back() {
+    let left = Left { silences: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::NoMarker);
+    assert_broken(protocol, COUNT, &["Claim", "Release", "Reset"]);
+}
+
+#[test]
+fn a_release_repeated_without_the_marker_after_a_lost_answer_subtracts_twice() {
+    let left = Left { lost_answers: 1, ..NOTHING };
+    let protocol = night(THREE, left, &[]).with(Mistake::Guesses);
+    assert_broken(protocol, COUNT, &["Claim", "Release Unheard", "Release Heard"]);
+}
+
+#[test]
+fn a_cross_check_that_counts_released_batches_keeps_a_body_that_nobody_holds() {
+    let protocol = night([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::CountsReleased);
+    assert_broken(protocol, COUNT, &["Claim", "Claim", "Release", "Release"]);
+}
+
+#[test]
+fn without_the_cross_check_a_count_that_is_too_low_costs_a_live_paste_its_body() {
+    let mut protocol = night([EXPIRED, LIVE, None], NOTHING, &[]).with(Mistake::NoCrossCheck);
+    protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
+    assert_broken(protocol, READABLE, &["Claim", "Release"]);
+}
+
+#[test]
+fn a_cross_check_by_an_old_snapshot_keeps_a_body_that_nobody_holds() {
+    let protocol = night([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::OldSnapshot);
+    assert_broken(protocol, COUNT, &["LookForHolders", "Release", "Release"]);
+}
+
+#[test]
+fn with_the_redis_lock_alone_two_workers_claim_the_same_row() {
+    let left = Left { lost_locks: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::TrustsTheLock);
+    assert_broken(protocol, COUNT, &["Pick", "LockVanishes", "Pick", "Claim", "Release", "Claim"]);
+}
+
+#[test]
+fn objects_deleted_before_the_release_are_missed_by_a_paste_that_joins() {
+    let protocol = night(ONE, NOTHING, &[(1, 0)]).with(Mistake::ObjectsFirst);
+    assert_broken(protocol, READABLE, &["Claim", "Put"]);
+}
+
+#[test]
+fn a_reset_without_heirs_leaves_an_object_that_nobody_knows() {
+    let left = Left { silences: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::NoHeirs);
+    assert_broken(protocol, KNOWN, &["Claim", "Release", "Reset"]);
+}
+
+#[test]
+fn a_reset_by_an_old_look_overlooks_a_release() {
+    let left = Left { silences: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::OldLookAtClaim);
+    assert_broken(protocol, COUNT, &["Claim", "LookAtClaim", "Release", "Reset"]);
+}
+
+#[test]
+fn without_the_watchdog_the_pastes_of_a_crashed_worker_stay_for_ever() {
+    let left = Left { crashes: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::NoWatchdog);
+    assert_broken(protocol, AT_REST, &["Claim", "Crash"]);
+}
+
+#[test]
+fn a_paste_extended_while_it_is_being_deleted_loses_its_body() {
+    let left = Left { extensions: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::ExtendsAnything);
+    assert_broken(protocol, READABLE, &["Claim", "Release"]);
+}
+
+#[test]
+fn an_upload_dropped_after_an_unknown_outcome_is_missed_by_its_paste() {
+    let left = Left { lost_answers: 1, ..NOTHING };
+    let protocol = night([None; PASTES], left, &[(0, 0)]).with(Mistake::DropsUnsure);
+    assert_broken(protocol, READABLE, &["Put Unheard", "Drop"]);
+}
+
+/// Even when the repeated paste has expired by then: the next put of that body trusts its row.
+#[test]
+fn a_put_repeated_under_its_old_key_after_the_paste_was_erased_leaves_a_body_that_is_missing() {
+    let left = Left { lost_answers: 1, ..NOTHING };
+    let puts = &[(1, 0), (0, 0)];
+    let protocol = night([None; PASTES], left, puts).with(Mistake::PutsAgainUnderOldKey);
+    let story = ["Put Unheard", "Delete", "Finish", "Put Heard", "Upload", "Put Heard"];
+    assert_broken(protocol, READABLE, &story);
+}

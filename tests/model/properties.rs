@@ -1,0 +1,159 @@
+//! What must always hold, what must hold at rest, and what must really happen in the model so that
+//! the rest is worth something.
+
+use stateright::Property;
+
+use super::{
+    protocol::Protocol,
+    state::{Claim, Content, Doubt, End, Key, Phase, Row, State, Step, Worker, Writer},
+};
+
+pub const READABLE: &str = "a live paste always has its body";
+pub const LEFT_ALONE: &str = "nobody deletes a live paste";
+pub const COUNT: &str = "every count equals its holders";
+pub const KNOWN: &str = "somebody knows every object";
+pub const AT_REST: &str = "at rest, nothing that expired is left";
+
+pub const TWO_CLAIM: &str = "two workers claim at once";
+pub const FENCED_OFF: &str = "a zombie's finish is fenced off";
+pub const LOST_CLAIM: &str = "a worker does not know of its claim";
+pub const LOST_RELEASE: &str = "a release is committed, its answer is lost";
+pub const LOST_FINISH: &str = "a finish is committed, its answer is lost";
+pub const LATE: &str = "a delete is still under way, its object is gone";
+pub const BODY_BACK: &str = "a body is back, its old object is still being deleted";
+pub const OWING: &str = "a row that owes a key is worked on again";
+pub const EXTENDED: &str = "a paste was extended in time";
+
+type Condition = fn(&Protocol, &State) -> bool;
+
+fn always(name: &'static str, condition: Condition) -> Property<Protocol> {
+    Property::always(name, condition)
+}
+
+fn sometimes(name: &'static str, condition: Condition) -> Property<Protocol> {
+    Property::sometimes(name, condition)
+}
+
+/// The properties of a setting: the promises, and the examples that its faults make possible.
+pub fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
+    let mut all = vec![
+        always(READABLE, |_, state| live_pastes_have_bodies(state)),
+        always(LEFT_ALONE, |_, state| {
+            state.pastes.iter().flatten().all(|row| row.expired || !row.in_progress)
+        }),
+        always(KNOWN, |_, state| objects_are_known(state)),
+        always(AT_REST, |protocol, state| is_settled(state) || !at_rest(protocol, state)),
+    ];
+    // A count that was wrong from the start is only put right when it matters.
+    if counts_are_right(&protocol.start) {
+        all.push(always(COUNT, |_, state| counts_are_right(state)));
+    }
+    if protocol.mistake.is_none() {
+        all.extend(examples().into_iter().filter(|example| protocol.shows.contains(&example.name)));
+    }
+    all
+}
+
+/// A paste that has not expired can be read, at every moment.
+fn live_pastes_have_bodies(state: &State) -> bool {
+    let readable = |row: &Row| {
+        let content = row.body.and_then(|body| state.content[usize::from(body)]);
+        content.is_some_and(|content| state.bucket.has(content.s3_key.into()))
+    };
+    state.pastes.iter().flatten().filter(|row| !row.expired).all(readable)
+}
+
+fn counts_are_right(state: &State) -> bool {
+    (0..).zip(&state.content).all(|(body, content)| {
+        content.map_or(0, |content| content.ref_count) == state.holders(body)
+            && content.is_none_or(|content| content.ref_count > 0)
+    })
+}
+
+/// Whoever knows an object either uses it or will delete it.
+fn objects_are_known(state: &State) -> bool {
+    state.bucket.iter().all(|key| {
+        let key = key as Key;
+        let in_use = state.content.iter().flatten().any(|content| content.s3_key == key);
+        let owed = || state.pastes.iter().flatten().any(|row| row.doomed_key == Some(key));
+        let recorded =
+            || state.claims.iter().flatten().any(|claim| claim.heirs.contains(&Some(key)));
+        in_use || owed() || recorded() || uploads(state.writer, key)
+    })
+}
+
+fn uploads(writer: Writer, key: Key) -> bool {
+    match writer {
+        Writer::Idle => false,
+        Writer::Uploaded { key: fresh, before } => fresh == key || before.has(key.into()),
+        Writer::Unsure(keys) | Writer::Dropping(keys) => keys.has(key.into()),
+    }
+}
+
+/// Nothing is left to do for a fleet to which nothing more happens. Every run comes to such a
+/// state: see `rank.rs`. `eventually` would say it shorter, but judges by one path to each state.
+fn at_rest(protocol: &Protocol, state: &State) -> bool {
+    let mut actions = Vec::new();
+    protocol.fair_actions(state, &mut actions);
+    actions.is_empty()
+}
+
+/// No expired paste, no open claim, and the bucket holds what the content table says.
+fn is_settled(state: &State) -> bool {
+    let in_use = |content: &Content| 1 << content.s3_key;
+    let in_use = state.content.iter().flatten().map(in_use).fold(0, |all, key| all | key);
+    state.pastes.iter().flatten().all(|row| !row.expired)
+        && state.claims.iter().flatten().all(|claim| claim.end.is_some())
+        && state.bucket.0 == in_use
+}
+
+/// Things that must happen somewhere, or the promises are kept for want of trouble.
+fn examples() -> Vec<Property<Protocol>> {
+    vec![
+        sometimes(TWO_CLAIM, |_, state| {
+            state.workers.iter().all(|worker| matches!(worker, Worker::Picking(_)))
+        }),
+        sometimes(FENCED_OFF, |_, state| asks(state, Step::Finish, Doubt::NotFenced).is_some()),
+        sometimes(LOST_CLAIM, |_, state| {
+            let unknown = |claim: &Claim| {
+                claim.end.is_none()
+                    && claim.worker.is_some_and(|worker| {
+                        state.workers[usize::from(worker)] == Worker::AskClaims
+                    })
+            };
+            state.claims.iter().flatten().any(unknown)
+        }),
+        sometimes(LOST_RELEASE, |_, state| {
+            asks(state, Step::Release, Doubt::NoAnswer).is_some_and(|claim| claim.released)
+        }),
+        sometimes(LOST_FINISH, |_, state| {
+            let claim = asks(state, Step::Finish, Doubt::NoAnswer);
+            claim.is_some_and(|claim| claim.end == Some(End::Finished))
+        }),
+        sometimes(LATE, |_, state| state.under_way.0 & !state.bucket.0 != 0),
+        sometimes(BODY_BACK, |_, state| {
+            let back = state.content[0].is_some_and(|content| content.s3_key != 0);
+            back && state.bucket.has(0) && state.under_way.has(0)
+        }),
+        sometimes(OWING, |_, state| {
+            let owes = |row: &Row| row.in_progress && row.doomed_key.is_some();
+            state.pastes.iter().flatten().any(owes)
+        }),
+        sometimes(EXTENDED, |protocol, state| {
+            let before = protocol.start.pastes.iter().map(|row| row.is_some_and(|row| row.expired));
+            before
+                .zip(&state.pastes)
+                .any(|(expired, row)| expired && row.is_some_and(|row| !row.expired))
+        }),
+    ]
+}
+
+/// The claim of a worker that is in this doubt.
+fn asks(state: &State, step: Step, doubt: Doubt) -> Option<&Claim> {
+    state.workers.iter().find_map(|worker| match worker {
+        Worker::Holding(memory) if memory.phase == Phase::Ask(step, doubt) => {
+            Some(state.claim(memory.claim))
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,157 @@
+//! Step 3: the batch lets go of its references, and bodies that nobody holds are doomed.
+//!
+//! The whole transaction is one step. Between its statements others may run, but none of them can
+//! change what it goes by: the fence locks the claim row, so no reset, finish or second release of
+//! this claim comes in between; and whether a row holds a body changes only by a put or a release
+//! of that body, which lock its content row first. (A claim, a reset or a finish of others never
+//! changes who holds: rows of a released claim held nothing before and hold nothing after.) The
+//! cross-check is a later statement and sees all that was committed before the lock was granted.
+//! Take the later statement away and one step is not enough: see `Mistake::OldSnapshot`.
+
+use super::{
+    mistakes::Mistake,
+    protocol::{Commit, Protocol},
+    state::{BODIES, Doubt, End, Key, Memory, PASTES, Phase, State, Step, Worker},
+};
+
+impl Protocol {
+    pub fn release(&self, state: &mut State, worker: usize, commit: Commit) {
+        let Worker::Holding(memory) = state.workers[worker] else {
+            return;
+        };
+        state.left.lost_answers -= u8::from(commit != Commit::Heard);
+        if commit != Commit::RolledBack {
+            if !self.may_release(state, &memory) {
+                return Self::ask(state, worker, memory, Step::Release, Doubt::NotFenced);
+            }
+            self.release_references(state, &memory, None);
+        }
+        if commit == Commit::Heard || self.has(Mistake::Guesses) {
+            let heirs = state.claim(memory.claim).heirs;
+            let done = commit == Commit::Heard;
+            let memory = if done { self.released(memory, &heirs) } else { memory };
+            state.workers[worker] = Worker::Holding(memory);
+        } else {
+            Self::ask(state, worker, memory, Step::Release, Doubt::NoAnswer);
+        }
+    }
+
+    /// A write for this body fails: its pastes are detached in the same transaction, reference and
+    /// all.
+    pub fn release_around(&self, state: &mut State, worker: usize, body: u8) {
+        let Worker::Holding(mut memory) = state.workers[worker] else {
+            return;
+        };
+        state.left.row_faults -= 1;
+        if !self.may_release(state, &memory) {
+            return Self::ask(state, worker, memory, Step::Release, Doubt::NotFenced);
+        }
+        self.release_references(state, &memory, Some(body));
+        for paste in memory.pastes.iter().filter(|paste| memory.bodies[*paste] == Some(body)) {
+            state.pastes[paste].as_mut().expect("the claim's rows are there").let_go();
+            memory.pastes.remove(paste);
+        }
+        let heirs = state.claim(memory.claim).heirs;
+        state.workers[worker] = Worker::Holding(self.released(memory, &heirs));
+    }
+
+    /// The fence, which stamps the marker.
+    fn may_release(&self, state: &mut State, memory: &Memory) -> bool {
+        let (fenced, marked) = (!self.has(Mistake::NoFenceInRelease), !self.has(Mistake::Guesses));
+        let claim = state.claim_mut(memory.claim);
+        if fenced && (claim.end.is_some() || marked && claim.released) {
+            return false;
+        }
+        claim.released = true;
+        true
+    }
+
+    fn release_references(&self, state: &mut State, memory: &Memory, around: Option<u8>) {
+        for body in (0..BODIES as u8).filter(|body| Some(*body) != around) {
+            let heir = memory.bodies.iter().position(|held| *held == Some(body));
+            let Some((heir, content)) = heir.zip(state.content[usize::from(body)]) else {
+                continue;
+            };
+            let references = references(memory, body);
+            if content.ref_count > references {
+                self.recount(state, body, content.ref_count - references);
+                continue;
+            }
+            match self.other_holders(state, memory, body) {
+                0 => {
+                    state.content[usize::from(body)] = None;
+                    state.claim_mut(memory.claim).heirs[heir] = Some(content.s3_key);
+                }
+                holders => self.recount(state, body, holders),
+            }
+        }
+    }
+
+    fn recount(&self, state: &mut State, body: u8, ref_count: u8) {
+        let content = &mut state.content[usize::from(body)];
+        content.as_mut().expect("the content row is locked").ref_count = ref_count;
+    }
+
+    /// The cross-check: who else still holds this body? This batch is marked as released by now.
+    fn other_holders(&self, state: &State, memory: &Memory, body: u8) -> u8 {
+        match (self.mistake, memory.phase) {
+            (Some(Mistake::NoCrossCheck), _) => 0,
+            (Some(Mistake::CountsReleased), _) => {
+                let rows = state.pastes.iter().flatten();
+                let others = rows.filter(|row| row.claim != Some(memory.claim));
+                others.filter(|row| row.body == Some(body)).count() as u8
+            }
+            (_, Phase::Release { looked: Some(holders) }) => holders[usize::from(body)],
+            _ => state.holders(body),
+        }
+    }
+
+    /// The statement that waits for the locks counts as well: by the snapshot from before.
+    pub fn look_for_holders(&self, state: &mut State, worker: usize) {
+        let others = |body: u8, memory: &Memory| state.holders(body) - own(state, memory, body);
+        if let Worker::Holding(mut memory) = state.workers[worker] {
+            let holders = std::array::from_fn(|body| others(body as u8, &memory));
+            memory.phase = Phase::Release { looked: Some(holders) };
+            state.workers[worker] = Worker::Holding(memory);
+        }
+    }
+
+    /// What the worker knows after its release: old debts and new ones.
+    pub fn released(&self, memory: Memory, heirs: &[Option<Key>; PASTES]) -> Memory {
+        let owes = std::array::from_fn(|paste| heirs[paste].or(memory.owes[paste]));
+        let mut memory = Memory { owes, bodies: [None; PASTES], ..memory };
+        if self.has(Mistake::ObjectsFirst) {
+            memory.owes = [None; PASTES];
+        }
+        let owing = Self::next_owed(&memory).is_some();
+        memory.phase = if owing { Phase::Delete } else { Phase::Finish };
+        memory
+    }
+
+    /// Deletes before the release is committed, by what the counts say now.
+    pub fn doom_too_early(&self, state: &State, memory: &mut Memory) {
+        for (heir, body) in memory.bodies.into_iter().enumerate() {
+            let content = body.and_then(|body| state.content[usize::from(body)].zip(Some(body)));
+            let last =
+                content.filter(|(content, body)| content.ref_count <= references(memory, *body));
+            if let Some((content, _)) = last {
+                memory.owes[heir] = Some(content.s3_key);
+            }
+        }
+        if Self::next_owed(memory).is_some() {
+            memory.phase = Phase::Delete;
+        }
+    }
+}
+
+/// How many pastes of the batch let go of a body.
+fn references(memory: &Memory, body: u8) -> u8 {
+    memory.bodies.iter().filter(|held| **held == Some(body)).count() as u8
+}
+
+/// How many rows of the batch hold a body by the tables.
+fn own(state: &State, memory: &Memory, body: u8) -> u8 {
+    let rows = state.pastes.iter().flatten().filter(|row| row.claim == Some(memory.claim));
+    let open = state.claim(memory.claim).end != Some(End::Reset);
+    rows.filter(|row| open && state.holds(row, body)).count() as u8
+}

@@ -1,0 +1,65 @@
+//! Which of the two workers does something, and which number a claim got, makes no difference: of
+//! states that differ only in that, one is looked at.
+
+use super::state::{CLAIMS, State, Worker};
+
+/// The state with its workers in order, and its claims numbered in the order of the workers that
+/// remember them, then of the rows.
+pub fn representative(state: &State) -> State {
+    let mut state = *state;
+    if looks(&state, 0) > looks(&state, 1) {
+        swap_workers(&mut state);
+    }
+    renumber(&state)
+}
+
+/// What can be told of a worker without its number or its claim's: what it remembers, whether it
+/// has the lock, and for each paste and each claim that is its own, how far that is.
+fn looks(state: &State, worker: u8) -> impl Ord + use<> {
+    let mut remembers = state.workers[usize::from(worker)];
+    let mut held = None;
+    if let Worker::Holding(memory) = &mut remembers {
+        held = Some(std::mem::take(&mut memory.claim));
+    }
+    let own = |slot: u8| held == Some(slot) || state.claim(slot).worker == Some(worker);
+    let progress = |slot: u8| (held == Some(slot), state.claim(slot).released);
+    let rows = state.pastes.map(|row| row?.claim.filter(|slot| own(*slot)).map(progress));
+    let end = held.map(|slot| (state.claim(slot).end, state.claim(slot).released));
+    (remembers, state.lock == Some(worker), end, rows)
+}
+
+fn swap_workers(state: &mut State) {
+    state.workers.swap(0, 1);
+    let other = |worker: Option<u8>| worker.map(|worker| 1 - worker);
+    state.lock = other(state.lock);
+    for claim in state.claims.iter_mut().flatten() {
+        claim.worker = other(claim.worker);
+    }
+}
+
+fn renumber(state: &State) -> State {
+    let mut next = State { claims: [None; CLAIMS], ..*state };
+    let mut numbers = [None; CLAIMS];
+    let mut free = 0..;
+    let mut number = |old: u8| {
+        let known = &mut numbers[usize::from(old)];
+        if known.is_none() {
+            *known = free.next();
+        }
+        known.expect("it has a number now")
+    };
+    for worker in &mut next.workers {
+        if let Worker::Holding(memory) = worker {
+            memory.claim = number(memory.claim);
+        }
+    }
+    for row in next.pastes.iter_mut().flatten() {
+        row.claim = row.claim.map(&mut number);
+    }
+    for old in 0..CLAIMS {
+        if let Some(claim) = state.claims[old] {
+            next.claims[usize::from(number(old as u8))] = Some(claim);
+        }
+    }
+    next
+}
