@@ -16,6 +16,10 @@
 --   4. Count by upsert and use the s3_key it returns: someone else's upload may have won.
 --   5. Commit, and only then drop an upload that is not in use. Drop it also after a rollback
 --      that you know of; never when you do not know whether the commit happened.
+--   6. When you do not know, upload again under another fresh key and repeat the put with that
+--      one. Under the old key the repetition could come after the paste has expired and its
+--      object is deleted: it would store a body that is missing, and others would share it.
+--      After the repetition is committed, the old upload may go if no content row has its key.
 --
 -- outcome       stored        the paste is there and counted; its body is under s3_key
 --               duplicate     this short_code is taken, nothing was inserted or counted; s3_key is
@@ -25,7 +29,7 @@
 --               needs_upload  p_s3_key was NULL and the body is not known: upload it under a fresh
 --                             key and call again; nothing was inserted
 -- drop_upload   true when no row uses the object under p_s3_key: delete it after the commit.
---               Repeating only the SQL with the same key never says so about a live body.
+--               Never said about a live body, not even to a put repeated against rule 6.
 -- Raises 22023 (invalid_parameter_value) for a missing or empty short_code, hash or key, and 23505
 -- (unique_violation) when p_s3_key already belongs to another body: the audit keeps the keys of
 -- orphans that it deletes. Upload again under a fresh key, then call again.
