@@ -122,7 +122,8 @@ impl Case {
         match self.fault {
             Fault::Abort => {
                 let ended = victim.end().await;
-                assert_eq!(ended.0.status.signal(), Some(SIGABRT), "{self:?}: {}", ended.stderr());
+                assert_eq!(ended.0.status.signal(), Some(SIGABRT), "{}", ended.stderr());
+                assert_eq!(faults_of(&ended), Vec::<String>::new());
                 None
             }
             Fault::Pause | Fault::Stop => {
