@@ -1,15 +1,24 @@
 //! An S3 endpoint that carries deletions out on the real one, and misbehaves as told.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use axum::{
     Router,
-    body::Bytes,
+    body::{Body, Bytes},
     http::{HeaderMap, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 
 use super::{World, invariants::Store};
 
@@ -28,16 +37,42 @@ pub enum Mood {
     Choking { text: String },
     /// Carries calls out, but answers only when it is let go.
     Holding,
+    /// Never answers, and carries the call out all the same, so much later.
+    Late { by: Duration },
+    /// Deletes as it should, and once more so much later.
+    Repeating { after: Duration },
+    /// Deletes as it should, after a while.
+    Slow { by: Duration },
+    /// Deletes, and cuts the connection in the middle of the answer.
+    Cutting,
     /// Deletes as it should.
     Fine,
+}
+
+/// How many keys went which way.
+#[derive(Default)]
+pub struct Figures {
+    /// Looked at by [`Store::watch_deletion`] before they were deleted.
+    pub watched: AtomicU64,
+    /// Deleted after the caller had given up.
+    pub late: AtomicU64,
+    /// Deleted again after the caller was told that they are gone.
+    pub repeated: AtomicU64,
+    /// Calls that the mood of the moment concerned.
+    pub touched: AtomicU64,
+    /// Deletions that are still to come.
+    pending: AtomicUsize,
 }
 
 #[derive(Clone)]
 pub struct FaultyS3 {
     pub url: String,
     mood: Arc<Mutex<Mood>>,
+    /// So large a share of the calls is concerned by the mood, by a seeded choice.
+    odds: Arc<Mutex<Option<(f64, fastrand::Rng)>>>,
     calls: watch::Sender<usize>,
     go: Arc<Notify>,
+    pub figures: Arc<Figures>,
     /// Of the last call.
     pub headers: Arc<Mutex<HeaderMap>>,
 }
@@ -55,8 +90,10 @@ impl FaultyS3 {
         let server = Self {
             url,
             mood: Arc::new(Mutex::new(mood)),
+            odds: Arc::default(),
             calls,
             go: Arc::new(Notify::new()),
+            figures: Arc::default(),
             headers: Arc::default(),
         };
         let shared = server.clone();
@@ -70,7 +107,14 @@ impl FaultyS3 {
     }
 
     pub fn mood(&self, mood: Mood) {
+        *self.odds.lock().expect("odds") = None;
         *self.mood.lock().expect("mood") = mood;
+    }
+
+    /// This mood for a share of the calls; the others are fine.
+    pub fn sometimes(&self, share: f64, seed: u64, mood: Mood) {
+        *self.mood.lock().expect("mood") = mood;
+        *self.odds.lock().expect("odds") = Some((share, fastrand::Rng::with_seed(seed)));
     }
 
     /// Lets held calls go, and all later ones.
@@ -89,68 +133,133 @@ impl FaultyS3 {
         calls.wait_for(|seen| *seen >= times).await.expect("calls");
     }
 
+    /// Waits until every late and repeated deletion has happened.
+    pub async fn settled(&self) {
+        while self.figures.pending.load(Relaxed) > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn mood_of_this_call(&self) -> Mood {
+        let spared = match &mut *self.odds.lock().expect("odds") {
+            Some((share, rng)) => rng.f64() >= *share,
+            None => false,
+        };
+        if spared { Mood::Fine } else { self.mood.lock().expect("mood").clone() }
+    }
+
     async fn answer(&self, store: &Store, body: &[u8]) -> Response {
         let keys = keys_in(&String::from_utf8_lossy(body));
         let held = self.go.notified();
-        let mood = self.mood.lock().expect("mood").clone();
+        let mood = self.mood_of_this_call();
         let probe = keys.iter().all(|key| key.ends_with(".paste-cleanup-probe"));
         if !probe {
             self.calls.send_modify(|calls| *calls += 1);
+            self.figures.touched.fetch_add(u64::from(!matches!(mood, Mood::Fine)), Relaxed);
         }
-        let refused = |key: &String| match &mood {
-            Mood::Refusing { text, .. } => key.contains(text),
-            _ => false,
-        };
-        let code = match &mood {
-            Mood::Refusing { code, .. } => code,
-            Mood::Failing { status, code } => {
-                let status = StatusCode::from_u16(*status).expect("status");
-                return (status, [(CONTENT_TYPE, "application/xml")], error(code)).into_response();
+        if let Some(refusal) = refusal(&mood, &keys) {
+            return refusal;
+        }
+        if let Mood::Late { by } = mood {
+            self.delete_later(store, keys, probe, by, |figures| &figures.late);
+            return std::future::pending().await;
+        }
+        if let Mood::Slow { by } = mood {
+            sleep(by).await;
+        }
+        let (bad, good): (Vec<String>, Vec<String>) = keys
+            .into_iter()
+            .partition(|key| matches!(&mood, Mood::Refusing { text, .. } if key.contains(text)));
+        if !good.is_empty() && !probe && !self.delete(store, &good).await {
+            return failure(503, "ServiceUnavailable");
+        }
+        match &mood {
+            Mood::Holding if !probe => held.await,
+            Mood::Repeating { after } => {
+                self.delete_later(store, good.clone(), probe, *after, |figures| &figures.repeated);
             }
-            Mood::ErrorInBody { code } => return xml(error(code)),
-            Mood::Mute => return xml("<DeleteResult></DeleteResult>".into()),
-            Mood::Choking { text } if keys.iter().any(|key| key.contains(text)) => {
-                return (StatusCode::BAD_REQUEST, error("MalformedXML")).into_response();
+            _ => {}
+        }
+        let answer = verdicts(&mood, &good, &bad);
+        if matches!(mood, Mood::Cutting) { cut(answer) } else { xml(answer) }
+    }
+
+    /// In a task of its own: the caller may be gone by then.
+    fn delete_later(
+        &self,
+        store: &Store,
+        keys: Vec<String>,
+        probe: bool,
+        wait: Duration,
+        figure: fn(&Figures) -> &AtomicU64,
+    ) {
+        if probe {
+            return;
+        }
+        self.figures.pending.fetch_add(1, Relaxed);
+        let (server, store) = (self.clone(), store.clone());
+        tokio::spawn(async move {
+            sleep(wait).await;
+            if server.delete(&store, &keys).await {
+                figure(&server.figures).fetch_add(keys.len() as u64, Relaxed);
             }
-            Mood::Choking { .. } => "",
-            Mood::Holding | Mood::Fine => "",
-        };
-        let (bad, good): (Vec<String>, Vec<String>) = keys.into_iter().partition(refused);
-        if !good.is_empty() && !probe {
-            delete(store, &good).await;
-        }
-        if matches!(mood, Mood::Holding) && !probe {
-            held.await;
-        }
-        let good: String = good
-            .iter()
-            .map(|key| format!("<Deleted><Key>{}</Key></Deleted>", escape(key)))
-            .collect();
-        let bad: String = bad
-            .iter()
-            .map(|key| {
-                format!(
-                    "<Error><Key>{}</Key><Code>{code}</Code><Message>no</Message></Error>",
-                    escape(key)
-                )
-            })
-            .collect();
-        xml(format!(
-            "<DeleteResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{good}{bad}</DeleteResult>"
-        ))
+            server.figures.pending.fetch_sub(1, Relaxed);
+        });
+    }
+
+    /// The real deletion. False: the real S3 is away.
+    async fn delete(&self, store: &Store, keys: &[String]) -> bool {
+        store.watch_deletion(keys).await;
+        self.figures.watched.fetch_add(keys.len() as u64, Relaxed);
+        let objects =
+            keys.iter().map(|key| ObjectIdentifier::builder().key(key).build().expect("key"));
+        let delete =
+            Delete::builder().set_objects(Some(objects.collect())).build().expect("delete");
+        let call = store.s3.delete_objects().bucket(&store.bucket).delete(delete);
+        call.send().await.is_ok_and(|answer| answer.errors().is_empty())
     }
 }
 
-async fn delete(store: &Store, keys: &[String]) {
-    store.watch_deletion(keys).await;
-    let objects = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build().expect("key"));
-    let delete = Delete::builder().set_objects(Some(objects.collect())).build().expect("delete");
-    let call = store.s3.delete_objects().bucket(&store.bucket).delete(delete);
-    call.send().await.expect("real delete");
+/// The answer of a mood that deletes nothing.
+fn refusal(mood: &Mood, keys: &[String]) -> Option<Response> {
+    match mood {
+        Mood::Failing { status, code } => Some(failure(*status, code)),
+        Mood::ErrorInBody { code } => Some(xml(error(code))),
+        Mood::Mute => Some(xml("<DeleteResult></DeleteResult>".into())),
+        Mood::Choking { text } if keys.iter().any(|key| key.contains(text)) => {
+            Some((StatusCode::BAD_REQUEST, error("MalformedXML")).into_response())
+        }
+        _ => None,
+    }
+}
+
+/// What became of each key.
+fn verdicts(mood: &Mood, good: &[String], bad: &[String]) -> String {
+    let code = if let Mood::Refusing { code, .. } = mood { code } else { "" };
+    let good = good.iter().map(|key| format!("<Deleted><Key>{}</Key></Deleted>", escape(key)));
+    let bad = bad.iter().map(|key| {
+        let key = escape(key);
+        format!("<Error><Key>{key}</Key><Code>{code}</Code><Message>no</Message></Error>")
+    });
+    let all: String = good.chain(bad).collect();
+    format!("<DeleteResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{all}</DeleteResult>")
 }
 
 fn xml(body: String) -> Response {
     ([(CONTENT_TYPE, "application/xml")], format!("<?xml version=\"1.0\"?>{body}")).into_response()
+}
+
+/// Half of the answer, then the end of the connection.
+fn cut(answer: String) -> Response {
+    let half = Bytes::from(answer).split_to(20);
+    let end = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    let pieces = futures_util::stream::iter([Ok(half), Err(end)]);
+    ([(CONTENT_TYPE, "application/xml")], Body::from_stream(pieces)).into_response()
+}
+
+fn failure(status: u16, code: &str) -> Response {
+    let status = StatusCode::from_u16(status).expect("status");
+    (status, [(CONTENT_TYPE, "application/xml")], error(code)).into_response()
 }
 
 fn error(code: &str) -> String {

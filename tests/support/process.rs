@@ -61,6 +61,11 @@ impl Process {
         self
     }
 
+    /// For whoever starts it in a way of their own.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
     /// Runs it to its end.
     pub async fn output(mut self) -> Ended {
         Ended(self.command.output().await.expect("run the program"))

@@ -1,6 +1,9 @@
 //! A TCP proxy that loses answers, cuts and hangs on demand: in front of Postgres, Redis or S3.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -17,12 +20,22 @@ pub enum Fault {
     CutBefore(&'static str),
 }
 
+/// What happens to some of the requests that contain its text, by a seeded choice.
+struct Odds {
+    fault: Fault,
+    share: f64,
+    rng: fastrand::Rng,
+}
+
 #[derive(Default)]
 struct State {
     fault: Option<Fault>,
     /// So many requests with the text are let through first.
     spared: usize,
     fired: usize,
+    odds: Option<Odds>,
+    /// Every piece waits this long on its way to the server.
+    delay: Duration,
 }
 
 /// The proxy; ends with the test.
@@ -31,6 +44,14 @@ pub struct Proxy {
     state: Arc<Mutex<State>>,
     /// While false, connections are refused and open ones cut.
     up: watch::Sender<bool>,
+    /// Whatever was opened before a change is cut.
+    cuts: watch::Sender<()>,
+}
+
+/// What ends a connection before its time.
+struct Cuts {
+    up: watch::Receiver<bool>,
+    now: watch::Receiver<()>,
 }
 
 impl Proxy {
@@ -39,19 +60,20 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("proxy port");
         let port = listener.local_addr().expect("address").port();
         let state = Arc::new(Mutex::new(State::default()));
-        let (up, seen) = watch::channel(true);
+        let ((up, seen), (cuts, now)) = (watch::channel(true), watch::channel(()));
         let (upstream, shared) = (upstream.to_string(), Arc::clone(&state));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if !*seen.borrow() {
                     continue;
                 }
-                let (upstream, shared, seen) =
-                    (upstream.clone(), Arc::clone(&shared), seen.clone());
-                tokio::spawn(async move { carry(client, &upstream, shared, seen).await });
+                let mut cuts = Cuts { up: seen.clone(), now: now.clone() };
+                cuts.now.mark_unchanged();
+                let (upstream, shared) = (upstream.clone(), Arc::clone(&shared));
+                tokio::spawn(async move { carry(client, &upstream, shared, cuts).await });
             }
         });
-        Self { port, state, up }
+        Self { port, state, up, cuts }
     }
 
     /// The same URL, through the proxy.
@@ -77,6 +99,25 @@ impl Proxy {
         (state.spared, state.fault) = (spared, Some(fault));
     }
 
+    /// From now on, so large a share of the requests with the text; `None` ends it.
+    pub fn arm_often(&self, often: Option<(f64, u64, Fault)>) {
+        let odds = often.map(|(share, seed, fault)| {
+            let rng = fastrand::Rng::with_seed(seed);
+            Odds { fault, share, rng }
+        });
+        self.state.lock().expect("state").odds = odds;
+    }
+
+    /// From now on, every piece that is sent to the server waits this long.
+    pub fn delay(&self, delay: Duration) {
+        self.state.lock().expect("state").delay = delay;
+    }
+
+    /// Cuts all open connections; new ones are welcome.
+    pub fn cut(&self) {
+        self.cuts.send_replace(());
+    }
+
     /// How many faults have happened.
     pub fn fired(&self) -> usize {
         self.state.lock().expect("state").fired
@@ -99,12 +140,7 @@ pub fn address_of(url: &str) -> String {
     rest.split('/').next().expect("an address").to_string()
 }
 
-async fn carry(
-    client: TcpStream,
-    upstream: &str,
-    state: Arc<Mutex<State>>,
-    mut up: watch::Receiver<bool>,
-) {
+async fn carry(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mut cuts: Cuts) {
     let Ok(server) = TcpStream::connect(upstream).await else {
         return;
     };
@@ -116,6 +152,10 @@ async fn carry(
             let Ok(read @ 1..) = from_client.read(&mut buffer).await else {
                 return None;
             };
+            let delay = state.lock().expect("state").delay;
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
             match take_fault(&state, &buffer[..read]) {
                 Some(Fault::CutBefore(_)) => return None,
                 Some(Fault::LoseAnswerOf(_)) => {
@@ -132,7 +172,7 @@ async fn carry(
         tokio::select! {
             biased;
             ended = &mut requests => break ended,
-            () = cut(&mut up) => break None,
+            () = cut(&mut cuts) => break None,
             read = from_server.read(&mut buffer) => match read {
                 Ok(read @ 1..) if to_client.write_all(&buffer[..read]).await.is_ok() => {}
                 _ => break None,
@@ -145,22 +185,42 @@ async fn carry(
     }
 }
 
-async fn cut(up: &mut watch::Receiver<bool>) {
-    let _ = up.wait_for(|up| !up).await;
+async fn cut(cuts: &mut Cuts) {
+    tokio::select! {
+        _ = cuts.up.wait_for(|up| !up) => {}
+        _ = cuts.now.changed() => {}
+    }
 }
 
 fn take_fault(state: &Mutex<State>, request: &[u8]) -> Option<Fault> {
     let mut state = state.lock().expect("state");
-    let text = match state.fault.as_ref()? {
-        Fault::LoseAnswerOf(text) | Fault::CutBefore(text) => text.as_bytes(),
-    };
-    if !request.windows(text.len()).any(|window| window == text) {
-        return None;
-    }
-    if state.spared > 0 {
-        state.spared -= 1;
-        return None;
-    }
+    let fault = state.take_armed(request).or_else(|| state.take_by_odds(request))?;
     state.fired += 1;
-    state.fault.take()
+    Some(fault)
+}
+
+impl State {
+    fn take_armed(&mut self, request: &[u8]) -> Option<Fault> {
+        if !self.fault.as_ref()?.concerns(request) {
+            return None;
+        }
+        if self.spared > 0 {
+            self.spared -= 1;
+            return None;
+        }
+        self.fault.take()
+    }
+
+    fn take_by_odds(&mut self, request: &[u8]) -> Option<Fault> {
+        let odds = self.odds.as_mut()?;
+        let hit = odds.fault.concerns(request) && odds.rng.f64() < odds.share;
+        hit.then(|| odds.fault.clone())
+    }
+}
+
+impl Fault {
+    fn concerns(&self, request: &[u8]) -> bool {
+        let (Self::LoseAnswerOf(text) | Self::CutBefore(text)) = self;
+        request.windows(text.len()).any(|window| window == text.as_bytes())
+    }
 }

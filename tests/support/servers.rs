@@ -22,9 +22,7 @@ impl Redis {
 
     /// With more command line options. With `--tls-port` the plain port is closed.
     pub async fn start_with(extra: &[&str]) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("free port");
-        let port = listener.local_addr().expect("address").port();
-        drop(listener);
+        let port = free_port();
         let folder = PathBuf::from(super::env("DIR"));
         let extra: Vec<String> =
             extra.iter().map(|option| option.replace("{port}", &port.to_string())).collect();
@@ -52,6 +50,10 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("Redis runs")
+    }
+
     pub async fn kill(&mut self) {
         self.child.kill().await.expect("kill Redis");
     }
@@ -59,6 +61,18 @@ impl Redis {
     pub async fn start_again(&mut self) {
         self.child = spawn(self.port, &self.folder, &self.extra);
         self.ready().await;
+    }
+}
+
+/// A port that can be used again after its server was killed: below the range that outgoing
+/// connections use. Port + 10000 is free too, where SeaweedFS puts its gRPC.
+pub fn free_port() -> u16 {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let port = fastrand::u16(11000..22700);
+        if is_free(port) && is_free(port + 10000) {
+            return port;
+        }
     }
 }
 
