@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What ops/demo and ops/test share: the packages they need, and a private
-# Postgres, Redis and SeaweedFS that live exactly as long as the script.
+# What ops/demo, ops/test and ops/chaos share: the packages they need, and a
+# private Postgres, Redis and SeaweedFS that live exactly as long as the script.
 #
 # Source it, then: need_packages; start_servers; … (they stop on exit).
 # Afterwards DATABASE_URL, REDIS_URL and AWS_… lead to those servers.
@@ -161,16 +161,7 @@ has_seaweedfs() { "$VENV/bin/weed" version 2>/dev/null | grep -qF " $WEED_VERSIO
 START_WITHIN=60 # seconds
 
 start_servers() {
-  forget_callers_servers
-  PASTE_CLEANUP_RUN=$(mktemp -d "${TMPDIR:-/tmp}/paste-cleanup.XXXXXX")
-  export PASTE_CLEANUP_RUN
-  chmod 711 "$PASTE_CLEANUP_RUN" # Postgres may run as another user
-  PG_BIN=$(postgres_bin)
-  export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=paste-cleanup AWS_SECRET_ACCESS_KEY
-  export AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null
-  AWS_SECRET_ACCESS_KEY=$(random_word)
-  PG_PASSWORD=$(random_word)
-
+  prepare_run
   local try
   for try in 1 2 3 4 5; do
     choose_ports
@@ -180,6 +171,19 @@ start_servers() {
     rm -rf "${PASTE_CLEANUP_RUN:?}"/*
   done
   announce_servers
+}
+
+# A folder of its own, and what servers and clients must agree about.
+prepare_run() {
+  forget_callers_servers
+  PASTE_CLEANUP_RUN=$(mktemp -d "${TMPDIR:-/tmp}/paste-cleanup.XXXXXX")
+  export PASTE_CLEANUP_RUN
+  chmod 711 "$PASTE_CLEANUP_RUN" # Postgres may run as another user
+  PG_BIN=$(postgres_bin)
+  export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=paste-cleanup AWS_SECRET_ACCESS_KEY
+  export AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null
+  AWS_SECRET_ACCESS_KEY=$(random_word)
+  PG_PASSWORD=$(random_word)
 }
 
 # Nothing of the caller's own servers may be touched. (AWS_LC_… are settings of
@@ -321,9 +325,13 @@ announce_servers() {
 
 # What tests/support reads: the maintenance database, and where the programs are.
 announce_servers_to_tests() {
+  announce_programs_to_tests
   export PASTE_CLEANUP_TEST_DATABASE_URL=${DATABASE_URL%/*}/postgres
   export PASTE_CLEANUP_TEST_REDIS_URL=$REDIS_URL PASTE_CLEANUP_TEST_S3_ENDPOINT=$AWS_ENDPOINT_URL
+}
+announce_programs_to_tests() {
   export PASTE_CLEANUP_TEST_DIR=$PASTE_CLEANUP_RUN PASTE_CLEANUP_TEST_PG_BIN=$PG_BIN
+  export PASTE_CLEANUP_TEST_WEED=$VENV/bin/weed
 }
 
 stop_servers() {

@@ -1,0 +1,84 @@
+//! What the command line asks for. Beside the soak's own flags it knows those of Rust's test
+//! harness, because `cargo test` hands its arguments to every test target.
+
+/// Shown by `--help`.
+pub const HELP: &str = "\
+A fleet, writers and readers under faults, for a while; then every promise is checked.
+
+Usage: ops/chaos [--minutes N] [--seed S]
+
+  --minutes N   how long faults happen (default 2; fractions are fine); start and end come on top
+  --seed S      which faults happen, and when (default 1); the same seed, the same choices
+
+Exit codes: 0 every promise was kept and the soak did something; 1 not so: says what.
+Logs, the writers' journals and latest.json are left in target/chaos.";
+
+const DEFAULT_SEED: u64 = 1;
+const DEFAULT_MINUTES: f64 = 2.0;
+/// Flags of the test harness that are followed by a value.
+const WITH_VALUE: [&str; 5] = ["--skip", "--format", "--test-threads", "--color", "--logfile"];
+/// Flags that ask the test harness for something else than a run.
+const NO_RUN: [&str; 2] = ["--list", "--ignored"];
+
+/// One thing to do.
+#[derive(Debug, PartialEq)]
+pub enum Asked {
+    Soak {
+        minutes: f64,
+        seed: u64,
+    },
+    /// The program is a writer of the soak.
+    Writer {
+        name: String,
+        seed: u64,
+        journal: String,
+    },
+    Help,
+    /// The arguments are about other tests.
+    Nothing,
+    Wrong(String),
+}
+
+impl Asked {
+    pub fn read(arguments: impl Iterator<Item = String>) -> Self {
+        let arguments: Vec<String> = arguments.collect();
+        if let [first, name, seed, journal] = &arguments[..]
+            && first == "writer"
+        {
+            let (name, journal) = (name.clone(), journal.clone());
+            let seed = seed.parse().unwrap_or_default();
+            return Self::Writer { name, seed, journal };
+        }
+        soak(arguments.into_iter()).unwrap_or_else(|asked| asked)
+    }
+}
+
+fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Asked> {
+    let (mut minutes, mut seed) = (DEFAULT_MINUTES, DEFAULT_SEED);
+    while let Some(argument) = arguments.next() {
+        let (flag, value) = match argument.split_once('=') {
+            Some((flag, value)) => (flag, Some(value.to_string())),
+            None => (&*argument, None),
+        };
+        let mut number = |what: &str| {
+            let text = value.clone().or_else(|| arguments.next()).unwrap_or_default();
+            text.parse::<f64>()
+                .ok()
+                .filter(|number| *number >= 0.0)
+                .ok_or_else(|| Asked::Wrong(format!("{what} needs a number, not {text:?}")))
+        };
+        match flag {
+            "--minutes" => minutes = number("--minutes")?,
+            "--seed" => seed = number("--seed")? as u64,
+            "--help" | "-h" => return Err(Asked::Help),
+            flag if NO_RUN.contains(&flag) => return Err(Asked::Nothing),
+            flag if WITH_VALUE.contains(&flag) => {
+                drop(value.is_none().then(|| arguments.next()));
+            }
+            flag if flag.starts_with('-') => {}
+            filter if "chaos".contains(filter) => {}
+            _ => return Err(Asked::Nothing),
+        }
+    }
+    Ok(Asked::Soak { minutes, seed })
+}

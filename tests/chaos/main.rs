@@ -1,0 +1,153 @@
+//! The chaos soak: a fleet, writers and readers under faults that a seed decides; at its end every
+//! promise is checked. `ops/chaos --minutes 30 --seed 7` runs it for long, `ops/test` for two
+//! minutes.
+
+mod args;
+mod end;
+mod faults;
+mod fleet;
+mod journal;
+mod plan;
+mod reader;
+mod report;
+mod servers;
+mod stage;
+#[path = "../support/mod.rs"]
+mod support;
+mod writer;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use args::Asked;
+use faults::Done;
+use fleet::{Fleet, Role};
+use plan::Plan;
+use reader::Looked;
+use report::{Report, Told, figures_of_tables};
+use rustix::process::Signal;
+use stage::Stage;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+const PROGRESS: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Runtime::new().expect("runtime");
+    match Asked::read(std::env::args().skip(1)) {
+        Asked::Soak { minutes, seed } => runtime.block_on(soak_or_signal(minutes, seed)),
+        Asked::Writer { name, seed, journal } => {
+            runtime.block_on(writer::write(name, seed, &journal))
+        }
+        Asked::Help => {
+            println!("{}", args::HELP);
+            ExitCode::SUCCESS
+        }
+        Asked::Nothing => ExitCode::SUCCESS,
+        Asked::Wrong(reason) => {
+            eprintln!("chaos: {reason}; see --help");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Ends early, with all its servers and processes, when it is asked to.
+async fn soak_or_signal(minutes: f64, seed: u64) -> ExitCode {
+    let kept = empty_folder();
+    let stage = Stage::set_up(&kept).await;
+    let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT");
+    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM");
+    let report = tokio::select! {
+        report = soak(&stage, minutes, seed) => Some(report),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+    };
+    stage.clear().await;
+    let Some(report) = report else {
+        eprintln!("chaos: asked to stop");
+        return ExitCode::from(130);
+    };
+    println!("{}", report.show());
+    let text = serde_json::to_string_pretty(&report.json()).expect("JSON");
+    fs::write(kept.join("latest.json"), text).expect("latest.json");
+    ExitCode::from(u8::from(!report.violations.is_empty()))
+}
+
+/// The soak of before makes room.
+fn empty_folder() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
+    let kept = target.join("chaos");
+    let _ = fs::remove_dir_all(&kept);
+    fs::create_dir_all(&kept).expect("folder for logs");
+    kept
+}
+
+async fn soak(stage: &Arc<Stage>, minutes: f64, seed: u64) -> Report {
+    let length = Duration::from_secs_f64(minutes * 60.0);
+    plan::assert_reproducible(seed, length);
+    let plan = Plan::new(seed, length);
+    let count = plan.faults.len();
+    println!("chaos: seed {seed}, {minutes} minutes, plan {} of {count} faults", plan.digest());
+    let (mut fleet, done, looked) =
+        (Fleet::new(Arc::clone(stage)), Done::default(), Arc::default());
+    fleet.start_watchdogs();
+    fleet.start_writers(plan.writers_seed);
+    fleet.start_workers();
+    let _watching = watch(stage, &done, &looked, plan.readers_seed);
+    faults::carry_out(stage, &fleet, &plan, &done).await;
+
+    fleet.end(Role::Writer, Signal::KILL).await;
+    fleet.end(Role::Worker, Signal::TERM).await;
+    stage.faulty.settled().await;
+    let dead_letters = end::drain(stage).await;
+    fleet.end(Role::Watchdog, Signal::TERM).await;
+    let beliefs = end::beliefs(&stage.kept);
+    let findings = end::check(stage, &beliefs).await;
+    let told = Told {
+        seed,
+        minutes,
+        plan: &plan,
+        stage,
+        fleet: &fleet,
+        done: &done,
+        looked: &looked,
+        beliefs: &beliefs,
+        dead_letters,
+        findings: &findings,
+    };
+    Report::new(&told).await
+}
+
+/// Readers, the auditor and the progress line; they end with the soak.
+fn watch(stage: &Arc<Stage>, done: &Done, looked: &Arc<Looked>, seed: u64) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for place in 0..2 {
+        tasks.spawn(reader::read(Arc::clone(stage), Arc::clone(looked), seed.wrapping_add(place)));
+    }
+    tasks.spawn(reader::audit(Arc::clone(stage), Arc::clone(looked)));
+    tasks.spawn(say_how_it_goes(Arc::clone(stage), Arc::clone(done)));
+    tasks
+}
+
+async fn say_how_it_goes(stage: Arc<Stage>, done: Done) {
+    let start = Instant::now();
+    loop {
+        sleep(PROGRESS).await;
+        let faults: u64 = done.lock().expect("done").values().sum();
+        let mut line = format!("[{:4}s] faults carried out {faults}", start.elapsed().as_secs());
+        if let Some(db) = support::try_connect(&stage.store.database_url).await {
+            for (name, count) in figures_of_tables(&db).await.unwrap_or_default() {
+                line += &format!(", {name} {count}");
+            }
+        }
+        println!("{line}, violations {}", stage.violations());
+    }
+}

@@ -1,0 +1,184 @@
+//! The soak's own servers, which it may kill: Postgres and SeaweedFS. (Its Redis is the tests'.)
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use aws_sdk_s3::Client as S3;
+use tokio::process::{Child, Command};
+
+use crate::support::{servers::free_port, try_connect};
+
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// A setting that `ops/lib.sh` hands to all tests.
+pub fn env(name: &str) -> String {
+    std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
+        .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: start it with ops/chaos"))
+}
+
+/// A Postgres whose crashes lose nothing: with `fsync` off a commit is in the operating system's
+/// hands, which is all that a crash of the server's processes can ask for.
+pub struct Postgres {
+    folder: PathBuf,
+    pub url: String,
+}
+
+const POSTGRES: &str = "\
+listen_addresses = '127.0.0.1'
+max_connections = 200
+shared_buffers = 64MB
+fsync = off
+synchronous_commit = on
+jit = off
+";
+
+impl Postgres {
+    pub async fn start(folder: &Path) -> Self {
+        let folder = folder.join("postgres");
+        fs::create_dir(&folder).expect("folder");
+        if runs_as_root() {
+            let gave = Command::new("chown").arg(server_user()).arg(&folder).status().await;
+            assert!(gave.expect("chown").success());
+        }
+        let port = free_port();
+        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+        let server = Self { folder, url };
+        let made = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"];
+        assert!(server.run("initdb", &made).await, "initdb");
+        let sockets = server.folder.display();
+        let settings = format!("{POSTGRES}port = {port}\nunix_socket_directories = '{sockets}'\n");
+        fs::write(server.folder.join("data/postgresql.auto.conf"), settings).expect("settings");
+        server.start_again().await;
+        server
+    }
+
+    /// What a crash is to its clients. Nothing is flushed, nobody is waited for.
+    pub async fn stop_immediately(&self) {
+        self.run("pg_ctl", &["--mode=immediate", "--silent", "--wait", "stop"]).await;
+    }
+
+    /// Recovers from the log, and waits until it takes connections.
+    pub async fn start_again(&self) {
+        let log = format!("--log={}", self.folder.join("server.log").display());
+        let started = self.run("pg_ctl", &[&log, "--silent", "--wait", "start"]).await;
+        assert!(started, "Postgres starts; see {log}");
+        while try_connect(&self.url).await.is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// One of Postgres' programs, which refuse to run as root.
+    async fn run(&self, program: &str, args: &[&str]) -> bool {
+        let program = Path::new(&env("PG_BIN")).join(program);
+        let mut command = Command::new(if runs_as_root() { "runuser" } else { "env" });
+        if runs_as_root() {
+            command.args(["-u", server_user(), "--"]);
+        }
+        command.arg(program).arg("--pgdata").arg(self.folder.join("data")).args(args);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().await.is_ok_and(|status| status.success())
+    }
+
+    /// What it said, for whoever looks for a reason.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("server.log")
+    }
+}
+
+fn runs_as_root() -> bool {
+    fs::metadata("/proc/self").expect("own process").uid() == 0
+}
+
+fn server_user() -> &'static str {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let known = users.lines().any(|line| line.starts_with("postgres:"));
+    if known { "postgres" } else { "nobody" }
+}
+
+/// SeaweedFS. Killed with SIGKILL it neither loses an acknowledged upload nor brings an
+/// acknowledged deletion back (tried: a dozen kills under load, some ten thousand objects), so a
+/// missing or a risen object is always a fault of the fleet.
+pub struct SeaweedFs {
+    folder: PathBuf,
+    ports: [u16; 5],
+    child: Child,
+    pub url: String,
+}
+
+impl SeaweedFs {
+    pub fn start(folder: &Path) -> Self {
+        let folder = folder.join("seaweedfs");
+        fs::create_dir(&folder).expect("folder");
+        let ports = [(); 5].map(|()| free_port());
+        let url = format!("http://127.0.0.1:{}", ports[0]);
+        let child = spawn(&folder, ports);
+        Self { folder, ports, child, url }
+    }
+
+    pub async fn kill(&mut self) {
+        self.child.kill().await.expect("kill SeaweedFS");
+        self.sweep_sockets();
+    }
+
+    pub fn start_again(&mut self) {
+        self.child = spawn(&self.folder, self.ports);
+    }
+
+    /// It removes these itself, but not when it is killed.
+    fn sweep_sockets(&self) {
+        let left = |name: &str| {
+            let of = |port: &u16| name.ends_with(&format!("-{}.sock", port + 10000));
+            name.starts_with("seaweedfs-") && self.ports.iter().any(of)
+        };
+        for file in fs::read_dir("/tmp").into_iter().flatten().flatten() {
+            if left(&file.file_name().to_string_lossy()) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+}
+
+fn spawn(folder: &Path, ports: [u16; 5]) -> Child {
+    let home = folder.display();
+    let [s3, master, volume, filer, admin] = ports;
+    let log = fs::File::options().create(true).append(true).open(folder.join("weed.log"));
+    let log = log.expect("log");
+    let mut command = Command::new(env("WEED"));
+    command.arg("mini").args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]);
+    command.arg(format!("-dir={home}")).arg(format!("-s3.port={s3}"));
+    command.arg(format!("-master.port={master}")).arg(format!("-volume.port={volume}"));
+    command.arg(format!("-filer.port={filer}")).arg(format!("-admin.port={admin}"));
+    command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false"]);
+    command.args(["-admin.ui=false", "-master.telemetry=false"]);
+    command.arg(format!("-s3.localSocket={home}/s3.sock"));
+    command.arg(format!("-filer.localSocket={home}/filer.sock"));
+    command.args(["-volume.max=50", "-master.volumeSizeLimitMB=128"]);
+    command.env("TMPDIR", folder).stdin(Stdio::null());
+    command.stdout(log.try_clone().expect("log")).stderr(log);
+    command.kill_on_drop(true).spawn().expect("start weed")
+}
+
+/// Waits until the store keeps and gives back: it answers before it has found all its parts.
+pub async fn s3_answers(s3: &S3, bucket: &str) {
+    let tries = async {
+        while !takes_an_object(s3, bucket).await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(START_WITHIN, tries).await.expect("SeaweedFS answers");
+}
+
+async fn takes_an_object(s3: &S3, bucket: &str) -> bool {
+    const PROBE: &str = "chaos-probe";
+    let _ = s3.create_bucket().bucket(bucket).send().await;
+    let body = aws_sdk_s3::primitives::ByteStream::from_static(b"probe");
+    s3.put_object().bucket(bucket).key(PROBE).body(body).send().await.is_ok()
+        && s3.get_object().bucket(bucket).key(PROBE).send().await.is_ok()
+        && s3.delete_object().bucket(bucket).key(PROBE).send().await.is_ok()
+}

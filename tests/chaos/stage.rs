@@ -1,0 +1,177 @@
+//! Where it all happens: the servers, what stands between them and the fleet, and the settings.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use aws_sdk_s3::Client as S3;
+use paste_cleanup::{config::defaults, migrate, objects::Objects};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use crate::{
+    servers::{Postgres, SeaweedFs, env, s3_answers},
+    support::{
+        Process, connect,
+        faulty_s3::{FaultyS3, Mood},
+        invariants::Store,
+        proxy::{Proxy, address_of},
+        servers::Redis,
+    },
+};
+
+const BUCKET: &str = "chaos";
+/// Silence after which a watchdog takes a worker for dead.
+pub const STUCK_AFTER: Duration = Duration::from_secs(2);
+/// How long a worker waits for an answer of S3.
+pub const S3_DEADLINE: Duration = Duration::from_secs(2);
+/// Short, so that everything happens often.
+const SETTINGS: [(&str, &str); 12] = [
+    ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "500ms"),
+    ("CLEANUP_WATCHDOG_STUCK_AFTER", "2s"),
+    ("CLEANUP_WATCHDOG_TICK", "500ms"),
+    ("CLEANUP_LOCK_TTL", "3s"),
+    ("CLEANUP_WORKER_BATCH_SIZE", "40"),
+    ("CLEANUP_WORKER_CONCURRENCY", "3"),
+    ("CLEANUP_WORKER_GRACE_PERIOD", "2s"),
+    ("CLEANUP_WORKER_MAX_ATTEMPTS", "6"),
+    ("CLEANUP_WORKER_BACKOFF_CAP", "1s"),
+    ("CLEANUP_S3_DEADLINE", "2s"),
+    ("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}"),
+    ("CLEANUP_SCHEDULE_CRON", "*/2 * * * * *"),
+];
+
+/// The stage. A mutex for each thing that can take only one fault at a time.
+pub struct Stage {
+    folder: PathBuf,
+    /// What is left for people to look at.
+    pub kept: PathBuf,
+    pub postgres: Mutex<Postgres>,
+    pub redis: Mutex<Redis>,
+    pub seaweedfs: Mutex<SeaweedFs>,
+    /// Postgres, as the fleet reaches it.
+    pub proxy: Mutex<Proxy>,
+    /// S3, as the fleet reaches it.
+    pub faulty: FaultyS3,
+    /// Held while S3 is in a mood.
+    pub mood: Mutex<()>,
+    /// The truth, and what was seen to go wrong.
+    pub store: Store,
+    redis_url: String,
+    proxy_url: String,
+    s3_url: String,
+}
+
+impl Stage {
+    pub async fn set_up(kept: &Path) -> Arc<Self> {
+        let folder = Path::new(&env("DIR")).join(format!("chaos-{}", Uuid::new_v4().simple()));
+        fs::create_dir(&folder).expect("folder");
+        let seaweedfs = SeaweedFs::start(&folder);
+        let (postgres, redis) = (Postgres::start(&folder).await, Redis::start().await);
+        let proxy = Proxy::start(&address_of(&postgres.url)).await;
+        let s3 = s3_client(&seaweedfs.url).await;
+        s3_answers(&s3, BUCKET).await;
+        migrate(&postgres.url).await;
+        let database_url = postgres.url.clone();
+        let store = Store { database_url, s3, bucket: BUCKET.into(), seen: Arc::default() };
+        Arc::new(Self {
+            folder,
+            kept: kept.to_path_buf(),
+            faulty: FaultyS3::in_front_of(store.clone(), Mood::Fine).await,
+            mood: Mutex::default(),
+            store,
+            redis_url: redis.url(),
+            proxy_url: proxy.through(&postgres.url),
+            s3_url: seaweedfs.url.clone(),
+            postgres: Mutex::new(postgres),
+            redis: Mutex::new(redis),
+            seaweedfs: Mutex::new(seaweedfs),
+            proxy: Mutex::new(proxy),
+        })
+    }
+
+    /// One of the fleet's programs.
+    pub fn program(&self, name: &str) -> Process {
+        let mut program = Process::new(name)
+            .env("DATABASE_URL", &self.proxy_url)
+            .env("REDIS_URL", &self.redis_url)
+            .env("S3_BUCKET", BUCKET)
+            .env("AWS_ENDPOINT_URL", &self.faulty.url)
+            .env("CLEANUP_LOG_FORMAT", "json");
+        for (name, value) in SETTINGS {
+            program = program.env(name, value);
+        }
+        of_this_run(program)
+    }
+
+    /// This program again, as a writer that talks to the servers themselves.
+    pub fn writer(&self, name: &str, seed: u64, journal: &Path) -> Process {
+        let own = std::env::current_exe().expect("own program");
+        let journal = journal.to_str().expect("a path");
+        let mut writer = Process::new(own.to_str().expect("a path"))
+            .args(&["writer", name, &seed.to_string(), journal])
+            .env("DATABASE_URL", &self.store.database_url)
+            .env("S3_BUCKET", BUCKET)
+            .env("AWS_ENDPOINT_URL", &self.s3_url);
+        if let Ok(mistake) = std::env::var("CHAOS_REUSE_KEYS") {
+            writer = writer.env("CHAOS_REUSE_KEYS", &mistake);
+        }
+        of_this_run(writer)
+    }
+
+    /// Something is wrong that must not be.
+    pub fn accuse(&self, violation: String) {
+        let mut seen = self.store.seen.lock().expect("seen");
+        if !seen.contains(&violation) {
+            seen.push(violation);
+        }
+    }
+
+    pub fn violations(&self) -> usize {
+        self.store.seen.lock().expect("seen").len()
+    }
+
+    /// Stops the servers, and keeps what they said.
+    pub async fn clear(&self) {
+        let _ = self.seaweedfs.lock().await.kill().await;
+        let _ = self.redis.lock().await.kill().await;
+        let postgres = self.postgres.lock().await;
+        postgres.stop_immediately().await;
+        let _ = fs::copy(postgres.log(), self.kept.join("postgres.log"));
+        let _ = fs::copy(self.folder.join("seaweedfs/weed.log"), self.kept.join("seaweedfs.log"));
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// By this variable `ops/lib.sh` finds whatever outlives its script.
+fn of_this_run(program: Process) -> Process {
+    match std::env::var("PASTE_CLEANUP_RUN") {
+        Ok(run) => program.env("PASTE_CLEANUP_RUN", &run),
+        Err(_) => program,
+    }
+}
+
+async fn migrate(url: &str) {
+    let db = connect(url).await;
+    let options = migrate::Options { remove_blockers: false, roles: false };
+    migrate::migrate(&db, &options, &mut |_| {}).await.expect("migrate");
+    db.batch_execute(include_str!("ledger.sql")).await.expect("ledger");
+}
+
+/// A client to the real S3.
+async fn s3_client(url: &str) -> S3 {
+    let mut settings = defaults();
+    settings.s3.bucket = Some(BUCKET.into());
+    settings.s3.endpoint = Some(url.into());
+    settings.s3.deadline = Duration::from_secs(5);
+    Objects::new(&settings).await.expect("S3 client").client().clone()
+}
+
+/// The same in a writer's process.
+pub async fn s3_of_environment() -> (S3, String) {
+    let url = std::env::var("AWS_ENDPOINT_URL").expect("AWS_ENDPOINT_URL");
+    (s3_client(&url).await, BUCKET.into())
+}
