@@ -17,11 +17,7 @@ use crate::{
     plan::{Kind, Plan, Planned},
     servers::s3_answers,
     stage::{S3_DEADLINE, STUCK_AFTER, Stage},
-    support::{
-        faulty_s3::Mood,
-        proxy::{Fault, Proxy},
-        try_connect,
-    },
+    support::{faulty_s3::Mood, proxy::Fault, try_connect},
 };
 
 /// A fault that nothing happens to run into lasts at most this much longer.
@@ -72,10 +68,7 @@ async fn inflict(stage: &Stage, members: &[Arc<Member>], planned: &Planned) -> b
         Kind::FlushRedis => flush_redis(stage).await,
         Kind::RestartPostgres => restart_postgres(stage, lasts / 3).await,
         Kind::KillConnections => kill_connections(stage, &mut rng).await,
-        Kind::CutConnections => {
-            stage.proxy.lock().await.cut();
-            true
-        }
+        Kind::CutConnections => cut_connections(stage).await,
         Kind::SlowPostgres => slow_postgres(stage, lasts, rng.u64(5..60)).await,
         Kind::LoseCommitAnswers => trouble_commits(stage, planned, Fault::LoseAnswerOf).await,
         Kind::CutBeforeCommits => trouble_commits(stage, planned, Fault::CutBefore).await,
@@ -155,11 +148,18 @@ async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
     db.query(KILL_CONNECTIONS, &[&share, &place]).await.is_ok()
 }
 
+async fn cut_connections(stage: &Stage) -> bool {
+    let proxies = stage.proxies.lock().await;
+    proxies.fleet.cut();
+    proxies.writers.cut();
+    true
+}
+
 async fn slow_postgres(stage: &Stage, lasts: Duration, delay_ms: u64) -> bool {
-    let proxy = stage.proxy.lock().await;
-    proxy.delay(Duration::from_millis(delay_ms));
+    let proxies = stage.proxies.lock().await;
+    proxies.fleet.delay(Duration::from_millis(delay_ms));
     sleep(lasts).await;
-    proxy.delay(Duration::ZERO);
+    proxies.fleet.delay(Duration::ZERO);
     true
 }
 
@@ -169,16 +169,14 @@ async fn trouble_commits(
     planned: &Planned,
     fault: fn(&'static str) -> Fault,
 ) -> bool {
-    let proxy = stage.proxy.lock().await;
-    let (before, share) = (proxy.fired(), 0.3);
-    proxy.arm_often(Some((share, planned.seed, fault("COMMIT"))));
-    let hit = last(planned.lasts, || fired(&proxy, before)).await;
-    proxy.arm_often(None);
+    let proxies = stage.proxies.lock().await;
+    let before = proxies.fleet.fired();
+    proxies.fleet.arm_often(Some((0.3, planned.seed, fault("COMMIT"))));
+    proxies.writers.arm_often(Some((0.1, planned.seed, fault("COMMIT"))));
+    let hit = last(planned.lasts, || proxies.fleet.fired() > before).await;
+    proxies.fleet.arm_often(None);
+    proxies.writers.arm_often(None);
     hit
-}
-
-fn fired(proxy: &Proxy, before: usize) -> bool {
-    proxy.fired() > before
 }
 
 /// What was acknowledged is there again afterwards: see [`crate::servers::SeaweedFs`].

@@ -8,6 +8,7 @@ mod faults;
 mod fleet;
 mod journal;
 mod plan;
+mod progress;
 mod reader;
 mod report;
 mod servers;
@@ -28,17 +29,15 @@ use args::Asked;
 use faults::Done;
 use fleet::{Fleet, Role};
 use plan::Plan;
+use progress::Progress;
 use reader::Looked;
-use report::{Report, Told, figures_of_tables};
+use report::{Report, Told};
 use rustix::process::Signal;
 use stage::Stage;
 use tokio::{
     signal::unix::{SignalKind, signal},
     task::JoinSet,
-    time::{Instant, sleep},
 };
-
-const PROGRESS: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
@@ -101,7 +100,8 @@ async fn soak(stage: &Arc<Stage>, minutes: f64, seed: u64) -> Report {
     fleet.start_watchdogs();
     fleet.start_writers(plan.writers_seed);
     fleet.start_workers();
-    let _watching = watch(stage, &done, &looked, plan.readers_seed);
+    let _watching = watch(stage, &looked, plan.readers_seed);
+    let progress = Progress::start(Arc::clone(stage), Arc::clone(&done), length);
     faults::carry_out(stage, &fleet, &plan, &done).await;
 
     fleet.end(Role::Writer, Signal::KILL).await;
@@ -111,6 +111,7 @@ async fn soak(stage: &Arc<Stage>, minutes: f64, seed: u64) -> Report {
     fleet.end(Role::Watchdog, Signal::TERM).await;
     let beliefs = end::beliefs(&stage.kept);
     let findings = end::check(stage, &beliefs).await;
+    progress.end();
     let told = Told {
         seed,
         minutes,
@@ -126,28 +127,12 @@ async fn soak(stage: &Arc<Stage>, minutes: f64, seed: u64) -> Report {
     Report::new(&told).await
 }
 
-/// Readers, the auditor and the progress line; they end with the soak.
-fn watch(stage: &Arc<Stage>, done: &Done, looked: &Arc<Looked>, seed: u64) -> JoinSet<()> {
+/// Readers and the auditor; they end with the soak.
+fn watch(stage: &Arc<Stage>, looked: &Arc<Looked>, seed: u64) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for place in 0..2 {
         tasks.spawn(reader::read(Arc::clone(stage), Arc::clone(looked), seed.wrapping_add(place)));
     }
     tasks.spawn(reader::audit(Arc::clone(stage), Arc::clone(looked)));
-    tasks.spawn(say_how_it_goes(Arc::clone(stage), Arc::clone(done)));
     tasks
-}
-
-async fn say_how_it_goes(stage: Arc<Stage>, done: Done) {
-    let start = Instant::now();
-    loop {
-        sleep(PROGRESS).await;
-        let faults: u64 = done.lock().expect("done").values().sum();
-        let mut line = format!("[{:4}s] faults carried out {faults}", start.elapsed().as_secs());
-        if let Some(db) = support::try_connect(&stage.store.database_url).await {
-            for (name, count) in figures_of_tables(&db).await.unwrap_or_default() {
-                line += &format!(", {name} {count}");
-            }
-        }
-        println!("{line}, violations {}", stage.violations());
-    }
 }

@@ -32,9 +32,9 @@ const FIGURES: &str = "
     UNION ALL SELECT 'rows deleted', coalesce(sum(rows_deleted), 0)::bigint FROM deletion_claims
     UNION ALL SELECT 'objects deleted', coalesce(sum(objects_deleted), 0)::bigint FROM deletion_claims
     UNION ALL SELECT 'bodies re-created', count(*) - count(DISTINCT content_hash) FROM chaos_incarnations
-    UNION ALL SELECT 'claims reset by a watchdog', count(*) FROM deletion_claims
+    UNION ALL SELECT 'claims reset', count(*) FROM deletion_claims
         WHERE reset_reason = 'worker lease expired'
-    UNION ALL SELECT 'of these after their release', count(*) FROM deletion_claims
+    UNION ALL SELECT 'reset after release', count(*) FROM deletion_claims
         WHERE reset_reason = 'worker lease expired' AND released_at IS NOT NULL
     UNION ALL SELECT 'claims given back', count(*) FROM deletion_claims
         WHERE reset_reason <> 'worker lease expired'";
@@ -117,7 +117,7 @@ impl Report {
             ("live bodies read", per_minute(200.0)),
             ("objects watched on deletion", per_minute(100.0)),
             ("fences that fired", 1),
-            ("claims reset by a watchdog", 1),
+            ("claims reset", 1),
             ("objects deleted late", 1),
             ("objects deleted again", 1),
             ("answers lost or cut before COMMIT", 1),
@@ -164,7 +164,7 @@ impl Report {
 /// What is neither in tables nor in logs.
 async fn other_figures(told: &Told<'_>) -> Figures {
     let s3 = &told.stage.faulty.figures;
-    let fired = told.stage.proxy.lock().await.fired() as u64;
+    let fired = told.stage.proxies.lock().await.fleet.fired() as u64;
     [
         ("answers lost or cut before COMMIT", fired),
         ("objects watched on deletion", s3.watched.load(Relaxed)),

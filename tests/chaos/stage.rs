@@ -52,8 +52,8 @@ pub struct Stage {
     pub postgres: Mutex<Postgres>,
     pub redis: Mutex<Redis>,
     pub seaweedfs: Mutex<SeaweedFs>,
-    /// Postgres, as the fleet reaches it.
-    pub proxy: Mutex<Proxy>,
+    /// Postgres, as the fleet and the writers reach it.
+    pub proxies: Mutex<Proxies>,
     /// S3, as the fleet reaches it.
     pub faulty: FaultyS3,
     /// Held while S3 is in a mood.
@@ -61,8 +61,16 @@ pub struct Stage {
     /// The truth, and what was seen to go wrong.
     pub store: Store,
     redis_url: String,
-    proxy_url: String,
     s3_url: String,
+    /// To Postgres, for the fleet and for the writers.
+    fleet_url: String,
+    writers_url: String,
+}
+
+/// What stands before Postgres.
+pub struct Proxies {
+    pub fleet: Proxy,
+    pub writers: Proxy,
 }
 
 impl Stage {
@@ -71,7 +79,11 @@ impl Stage {
         fs::create_dir(&folder).expect("folder");
         let seaweedfs = SeaweedFs::start(&folder);
         let (postgres, redis) = (Postgres::start(&folder).await, Redis::start().await);
-        let proxy = Proxy::start(&address_of(&postgres.url)).await;
+        let upstream = address_of(&postgres.url);
+        let proxies = Proxies {
+            fleet: Proxy::start(&upstream).await,
+            writers: Proxy::start(&upstream).await,
+        };
         let s3 = s3_client(&seaweedfs.url).await;
         s3_answers(&s3, BUCKET).await;
         migrate(&postgres.url).await;
@@ -84,19 +96,20 @@ impl Stage {
             mood: Mutex::default(),
             store,
             redis_url: redis.url(),
-            proxy_url: proxy.through(&postgres.url),
             s3_url: seaweedfs.url.clone(),
+            fleet_url: proxies.fleet.through(&postgres.url),
+            writers_url: proxies.writers.through(&postgres.url),
             postgres: Mutex::new(postgres),
             redis: Mutex::new(redis),
             seaweedfs: Mutex::new(seaweedfs),
-            proxy: Mutex::new(proxy),
+            proxies: Mutex::new(proxies),
         })
     }
 
     /// One of the fleet's programs.
     pub fn program(&self, name: &str) -> Process {
         let mut program = Process::new(name)
-            .env("DATABASE_URL", &self.proxy_url)
+            .env("DATABASE_URL", &self.fleet_url)
             .env("REDIS_URL", &self.redis_url)
             .env("S3_BUCKET", BUCKET)
             .env("AWS_ENDPOINT_URL", &self.faulty.url)
@@ -107,14 +120,13 @@ impl Stage {
         of_this_run(program)
     }
 
-    /// This program again, as a writer that talks to the servers themselves.
+    /// This program again, as a writer. It talks to S3 itself.
     pub fn writer(&self, name: &str, seed: u64, journal: &Path) -> Process {
         let own = std::env::current_exe().expect("own program");
         let journal = journal.to_str().expect("a path");
         let mut writer = Process::new(own.to_str().expect("a path"))
             .args(&["writer", name, &seed.to_string(), journal])
-            .env("DATABASE_URL", &self.store.database_url)
-            .env("S3_BUCKET", BUCKET)
+            .env("DATABASE_URL", &self.writers_url)
             .env("AWS_ENDPOINT_URL", &self.s3_url);
         if let Ok(mistake) = std::env::var("CHAOS_REUSE_KEYS") {
             writer = writer.env("CHAOS_REUSE_KEYS", &mistake);

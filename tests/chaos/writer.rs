@@ -18,7 +18,7 @@ const EXTEND: &str = "SELECT paste_extend($1, now() + $2::float8 * interval '1 s
 const EXPIRE: &str = "SELECT paste_expire_now($1)";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Few enough that counts reach zero and bodies are stored anew all the time.
-const MORTAL_BODIES: u32 = 48;
+const MORTAL_BODIES: u32 = 80;
 /// Held by pastes that never expire, among others.
 const LASTING_BODIES: u32 = 16;
 /// Pastes that a writer remembers.
@@ -89,8 +89,8 @@ impl Writer {
             70..90 => (format!("lasting body {}", self.rng.u32(..LASTING_BODIES)), self.rng.bool()),
             _ => (format!("body of {code}"), self.rng.u32(..10) > 0),
         };
-        let seconds = if self.rng.bool() { 2.0 } else { 20.0 };
-        let expires = expires.then(|| self.rng.f64() * seconds);
+        let longest = if self.rng.u32(..4) > 0 { 2.0 } else { 20.0 };
+        let expires = expires.then(|| self.rng.f64() * longest);
         Paste { code, body, expires }
     }
 
@@ -133,6 +133,7 @@ impl Writer {
         let body = ByteStream::from(paste.body.clone().into_bytes());
         let upload = self.s3.put_object().bucket(&self.bucket).key(&key).body(body);
         if upload.send().await.is_err() {
+            sleep(Duration::from_millis(200)).await;
             return Told::RolledBack;
         }
         self.dawdle().await;
@@ -211,7 +212,7 @@ impl Writer {
         };
         // For ever only where that does not keep a body from being stored anew.
         let lasting = !paste.body.starts_with("mortal") && self.rng.bool();
-        paste.expires = if lasting { None } else { Some(self.rng.f64() * 10.0) };
+        paste.expires = if lasting { None } else { Some(self.rng.f64() * 4.0) };
         if !lasting {
             self.journal.note(&Event::Mortal { code: paste.code.clone() });
         }
