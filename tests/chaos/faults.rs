@@ -11,6 +11,7 @@ use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
 };
+use tokio_postgres::Client;
 
 use crate::{
     fleet::{Fleet, Member, Role},
@@ -27,6 +28,12 @@ const KEY_ERRORS: [&str; 4] = ["ObjectLocked", "AccessDenied", "InternalError", 
 const KILL_CONNECTIONS: &str = "
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND pid % $1 = $2 % $1";
+
+/// What only a heartbeat's statement says.
+const A_BEAT: &str = "-- Heartbeat:";
+
+const RESET_AFTER_RELEASE: &str = "SELECT count(*) FROM deletion_claims
+    WHERE reset_reason = 'worker lease expired' AND released_at IS NOT NULL";
 
 /// How often each kind was carried out.
 pub type Done = Arc<Mutex<BTreeMap<Kind, u64>>>;
@@ -69,9 +76,10 @@ async fn inflict(stage: &Stage, members: &[Arc<Member>], planned: &Planned) -> b
         Kind::RestartPostgres => restart_postgres(stage, lasts / 3).await,
         Kind::KillConnections => kill_connections(stage, &mut rng).await,
         Kind::CutConnections => cut_connections(stage).await,
-        Kind::SlowPostgres => slow_postgres(stage, lasts, rng.u64(5..60)).await,
+        Kind::SlowPostgres => slow_postgres(stage, lasts, rng.u64(10..60)).await,
         Kind::LoseCommitAnswers => trouble_commits(stage, planned, Fault::LoseAnswerOf).await,
         Kind::CutBeforeCommits => trouble_commits(stage, planned, Fault::CutBefore).await,
+        Kind::SwallowBeats => swallow_beats(stage, planned).await,
         Kind::KillS3 => kill_s3(stage, lasts / 3).await,
         kind => upset_s3(stage, planned, mood(kind, &mut rng)).await,
     }
@@ -159,7 +167,7 @@ async fn slow_postgres(stage: &Stage, lasts: Duration, delay_ms: u64) -> bool {
     let proxies = stage.proxies.lock().await;
     proxies.fleet.delay(Duration::from_millis(delay_ms));
     sleep(lasts).await;
-    proxies.fleet.delay(Duration::ZERO);
+    proxies.calm();
     true
 }
 
@@ -174,9 +182,33 @@ async fn trouble_commits(
     proxies.fleet.arm_often(Some((0.3, planned.seed, fault("COMMIT"))));
     proxies.writers.arm_often(Some((0.1, planned.seed, fault("COMMIT"))));
     let hit = last(planned.lasts, || proxies.fleet.fired() > before).await;
-    proxies.fleet.arm_often(None);
-    proxies.writers.arm_often(None);
+    proxies.calm();
     hit
+}
+
+async fn swallow_beats(stage: &Stage, planned: &Planned) -> bool {
+    let (_alone, proxies) = (stage.mood.lock().await, stage.proxies.lock().await);
+    // Not while Postgres is away: a worker that reaches nothing does not go on either.
+    let _postgres = stage.postgres.lock().await;
+    let Some(db) = try_connect(&stage.store.database_url).await else {
+        return false;
+    };
+    stage.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
+    proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_BEAT))));
+    let before = claims_reset(&db).await;
+    let give_up = Instant::now() + STUCK_AFTER * 2 + planned.lasts;
+    while claims_reset(&db).await == before && Instant::now() < give_up {
+        sleep(Duration::from_millis(100)).await;
+    }
+    // Time to run into the fence.
+    sleep(Duration::from_secs(1)).await;
+    proxies.calm();
+    stage.calm_s3();
+    claims_reset(&db).await > before
+}
+
+async fn claims_reset(db: &Client) -> Option<i64> {
+    Some(db.query_one(RESET_AFTER_RELEASE, &[]).await.ok()?.get(0))
 }
 
 /// What was acknowledged is there again afterwards: see [`crate::servers::SeaweedFs`].
@@ -214,7 +246,7 @@ async fn upset_s3(stage: &Stage, planned: &Planned, mood: Mood) -> bool {
     let before = figures.touched.load(Relaxed);
     stage.faulty.sometimes(0.6, planned.seed, mood);
     let hit = last(planned.lasts, || figures.touched.load(Relaxed) > before).await;
-    stage.faulty.mood(Mood::Fine);
+    stage.calm_s3();
     hit
 }
 

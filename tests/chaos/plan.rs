@@ -35,6 +35,9 @@ pub enum Kind {
     LoseCommitAnswers,
     /// Commits that do not arrive.
     CutBeforeCommits,
+    /// Beats that do not arrive, while all else does and S3 takes its time: workers go on with
+    /// claims that a watchdog has reset.
+    SwallowBeats,
     /// SIGKILL and a new start.
     KillS3,
     SlowDown,
@@ -52,7 +55,7 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: [Kind; 25] = [
     Kind::KillWorker,
     Kind::FreezeWorker,
     Kind::StopWorker,
@@ -68,6 +71,7 @@ pub const KINDS: [Kind; 24] = [
     Kind::SlowPostgres,
     Kind::LoseCommitAnswers,
     Kind::CutBeforeCommits,
+    Kind::SwallowBeats,
     Kind::KillS3,
     Kind::SlowDown,
     Kind::ServerErrors,
@@ -80,12 +84,15 @@ pub const KINDS: [Kind; 24] = [
 ];
 
 /// Those that a fleet meets most: drawn more often after each kind had its turn.
-const FAVOURITES: [Kind; 6] = [
+const FAVOURITES: [Kind; 9] = [
     Kind::KillWorker,
     Kind::FreezeWorker,
     Kind::FreezeWorker,
     Kind::KillWriter,
+    Kind::RestartPostgres,
     Kind::LoseCommitAnswers,
+    Kind::SwallowBeats,
+    Kind::SwallowBeats,
     Kind::LateDeletes,
 ];
 

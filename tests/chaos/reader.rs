@@ -58,7 +58,7 @@ pub async fn read(stage: Arc<Stage>, looked: Arc<Looked>, seed: u64) {
                 read_one(&stage, &db, &row).await;
                 looked.reads.fetch_add(1, Relaxed);
             }
-            sleep(Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(200)).await;
         }
     }
 }

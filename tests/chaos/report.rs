@@ -120,7 +120,7 @@ impl Report {
             ("claims reset", 1),
             ("objects deleted late", 1),
             ("objects deleted again", 1),
-            ("answers lost or cut before COMMIT", 1),
+            ("requests or answers lost on their way", 1),
         ];
         let kinds: Vec<String> = self.faults.iter().map(|(kind, _)| kind.clone()).collect();
         wanted.extend(kinds.iter().map(|kind| (&**kind, 1)));
@@ -166,7 +166,7 @@ async fn other_figures(told: &Told<'_>) -> Figures {
     let s3 = &told.stage.faulty.figures;
     let fired = told.stage.proxies.lock().await.fleet.fired() as u64;
     [
-        ("answers lost or cut before COMMIT", fired),
+        ("requests or answers lost on their way", fired),
         ("objects watched on deletion", s3.watched.load(Relaxed)),
         ("objects deleted late", s3.late.load(Relaxed)),
         ("objects deleted again", s3.repeated.load(Relaxed)),

@@ -27,7 +27,11 @@ const BUCKET: &str = "chaos";
 /// Silence after which a watchdog takes a worker for dead.
 pub const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// How long a worker waits for an answer of S3.
-pub const S3_DEADLINE: Duration = Duration::from_secs(2);
+pub const S3_DEADLINE: Duration = Duration::from_secs(4);
+/// Servers are never next door: it takes a while to reach them, so that a fault in the middle of a
+/// step is likely.
+const TO_S3: Duration = Duration::from_millis(30);
+const TO_POSTGRES: Duration = Duration::from_millis(6);
 /// Short, so that everything happens often.
 const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "500ms"),
@@ -39,7 +43,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_WORKER_GRACE_PERIOD", "2s"),
     ("CLEANUP_WORKER_MAX_ATTEMPTS", "6"),
     ("CLEANUP_WORKER_BACKOFF_CAP", "1s"),
-    ("CLEANUP_S3_DEADLINE", "2s"),
+    ("CLEANUP_S3_DEADLINE", "4s"),
     ("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}"),
     ("CLEANUP_SCHEDULE_CRON", "*/2 * * * * *"),
 ];
@@ -85,11 +89,12 @@ impl Stage {
             writers: Proxy::start(&upstream).await,
         };
         let s3 = s3_client(&seaweedfs.url).await;
-        s3_answers(&s3, BUCKET).await;
+        s3_is_there(&s3).await;
         migrate(&postgres.url).await;
         let database_url = postgres.url.clone();
         let store = Store { database_url, s3, bucket: BUCKET.into(), seen: Arc::default() };
-        Arc::new(Self {
+        proxies.calm();
+        let stage = Self {
             folder,
             kept: kept.to_path_buf(),
             faulty: FaultyS3::in_front_of(store.clone(), Mood::Fine).await,
@@ -103,7 +108,9 @@ impl Stage {
             redis: Mutex::new(redis),
             seaweedfs: Mutex::new(seaweedfs),
             proxies: Mutex::new(proxies),
-        })
+        };
+        stage.calm_s3();
+        Arc::new(stage)
     }
 
     /// One of the fleet's programs.
@@ -134,6 +141,11 @@ impl Stage {
         of_this_run(writer)
     }
 
+    /// S3 is well, only not next door.
+    pub fn calm_s3(&self) {
+        self.faulty.mood(Mood::Slow { by: TO_S3 });
+    }
+
     /// Something is wrong that must not be.
     pub fn accuse(&self, violation: String) {
         let mut seen = self.store.seen.lock().expect("seen");
@@ -158,6 +170,17 @@ impl Stage {
     }
 }
 
+impl Proxies {
+    /// All is well, only not next door.
+    pub fn calm(&self) {
+        for proxy in [&self.fleet, &self.writers] {
+            proxy.arm_often(None);
+            proxy.delay(Duration::ZERO);
+        }
+        self.fleet.delay(TO_POSTGRES);
+    }
+}
+
 /// By this variable `ops/lib.sh` finds whatever outlives its script.
 fn of_this_run(program: Process) -> Process {
     match std::env::var("PASTE_CLEANUP_RUN") {
@@ -171,6 +194,14 @@ async fn migrate(url: &str) {
     let options = migrate::Options { remove_blockers: false, roles: false };
     migrate::migrate(&db, &options, &mut |_| {}).await.expect("migrate");
     db.batch_execute(include_str!("ledger.sql")).await.expect("ledger");
+}
+
+/// The first answer of a new store may be long in coming.
+async fn s3_is_there(s3: &S3) {
+    while s3.create_bucket().bucket(BUCKET).send().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    s3_answers(s3, BUCKET).await;
 }
 
 /// A client to the real S3.

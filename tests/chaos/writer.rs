@@ -75,7 +75,7 @@ pub async fn write(name: String, seed: u64, journal: &str) -> ! {
             70..85 => writer.extend_something().await,
             _ => writer.expire_something().await,
         }
-        let pause = writer.rng.u64(..20);
+        let pause = writer.rng.u64(..10);
         sleep(Duration::from_millis(pause)).await;
     }
 }

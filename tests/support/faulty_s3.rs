@@ -155,7 +155,8 @@ impl FaultyS3 {
         let probe = keys.iter().all(|key| key.ends_with(".paste-cleanup-probe"));
         if !probe {
             self.calls.send_modify(|calls| *calls += 1);
-            self.figures.touched.fetch_add(u64::from(!matches!(mood, Mood::Fine)), Relaxed);
+            let touched = !matches!(mood, Mood::Fine);
+            self.figures.touched.fetch_add(u64::from(touched), Relaxed);
         }
         if let Some(refusal) = refusal(&mood, &keys) {
             return refusal;

@@ -18,6 +18,8 @@ pub enum Fault {
     LoseAnswerOf(&'static str),
     /// It never arrives; the connection is cut.
     CutBefore(&'static str),
+    /// It never arrives, nor does anything after it; the connection stays open.
+    Swallow(&'static str),
 }
 
 /// What happens to some of the requests that contain its text, by a seeded choice.
@@ -158,6 +160,10 @@ async fn carry(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mut 
             }
             match take_fault(&state, &buffer[..read]) {
                 Some(Fault::CutBefore(_)) => return None,
+                Some(Fault::Swallow(_)) => {
+                    while let Ok(1..) = from_client.read(&mut buffer).await {}
+                    return None;
+                }
                 Some(Fault::LoseAnswerOf(_)) => {
                     to_server.write_all(&buffer[..read]).await.ok()?;
                     return Some(to_server);
@@ -220,7 +226,7 @@ impl State {
 
 impl Fault {
     fn concerns(&self, request: &[u8]) -> bool {
-        let (Self::LoseAnswerOf(text) | Self::CutBefore(text)) = self;
+        let (Self::LoseAnswerOf(text) | Self::CutBefore(text) | Self::Swallow(text)) = self;
         request.windows(text.len()).any(|window| window == text.as_bytes())
     }
 }
