@@ -60,25 +60,24 @@ fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Asked> {
             Some((flag, value)) => (flag, Some(value.to_string())),
             None => (&*argument, None),
         };
-        let mut number = |what: &str| {
-            let text = value.clone().or_else(|| arguments.next()).unwrap_or_default();
-            text.parse::<f64>()
-                .ok()
-                .filter(|number| *number >= 0.0)
-                .ok_or_else(|| Asked::Wrong(format!("{what} needs a number, not {text:?}")))
-        };
+        let mut value = || value.clone().or_else(|| arguments.next()).unwrap_or_default();
         match flag {
-            "--minutes" => minutes = number("--minutes")?,
-            "--seed" => seed = number("--seed")? as u64,
+            "--minutes" => minutes = number(flag, &value())?,
+            "--seed" => seed = number(flag, &value())?,
             "--help" | "-h" => return Err(Asked::Help),
             flag if NO_RUN.contains(&flag) => return Err(Asked::Nothing),
-            flag if WITH_VALUE.contains(&flag) => {
-                drop(value.is_none().then(|| arguments.next()));
-            }
+            flag if WITH_VALUE.contains(&flag) => drop(value()),
             flag if flag.starts_with('-') => {}
             filter if "chaos".contains(filter) => {}
             _ => return Err(Asked::Nothing),
         }
     }
-    Ok(Asked::Soak { minutes, seed })
+    match (0.0..=100_000.0).contains(&minutes) {
+        true => Ok(Asked::Soak { minutes, seed }),
+        false => Err(Asked::Wrong(format!("--minutes {minutes} is no length of time"))),
+    }
+}
+
+fn number<T: std::str::FromStr>(flag: &str, text: &str) -> Result<T, Asked> {
+    text.parse().map_err(|_| Asked::Wrong(format!("{flag} needs a number, not {text:?}")))
 }

@@ -28,3 +28,9 @@ UNION ALL
 SELECT format('the object %s of a counted body is doomed by claim %s', c.s3_key, d.id)
 FROM deletion_claims d CROSS JOIN unnest(d.doomed_keys) AS doomed (s3_key)
      JOIN content c ON c.s3_key = doomed.s3_key
+UNION ALL
+SELECT format('%s pastes were stored, %s are left, and %s were deleted', stored, remaining, deleted)
+FROM (SELECT (SELECT count(*) FROM chaos_pastes) AS stored,
+             (SELECT count(*) FROM pastes WHERE deletion_status <> 'DELETED') AS remaining,
+             (SELECT coalesce(sum(rows_deleted), 0) FROM deletion_claims) AS deleted) AS sums
+WHERE stored <> remaining + deleted

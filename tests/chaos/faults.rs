@@ -196,7 +196,7 @@ async fn swallow_beats(stage: &Stage, planned: &Planned) -> bool {
     stage.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
     proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_BEAT))));
     let before = claims_reset(&db).await;
-    let give_up = Instant::now() + STUCK_AFTER * 2 + planned.lasts;
+    let give_up = Instant::now() + STUCK_AFTER + PATIENCE + planned.lasts;
     while claims_reset(&db).await == before && Instant::now() < give_up {
         sleep(Duration::from_millis(100)).await;
     }

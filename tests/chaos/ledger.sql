@@ -1,4 +1,5 @@
--- What the checker must know and the product does not keep: every content row that ever was.
+-- What the checker must know and the product does not keep: every content row and every paste that
+-- ever was.
 CREATE TABLE chaos_incarnations (content_hash bytea, s3_key text);
 CREATE FUNCTION chaos_remember() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -7,3 +8,12 @@ BEGIN
 END $$;
 CREATE TRIGGER chaos_remember AFTER INSERT ON content
     FOR EACH ROW EXECUTE FUNCTION chaos_remember();
+
+CREATE TABLE chaos_pastes (short_code text);
+CREATE FUNCTION chaos_count() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos_pastes VALUES (NEW.short_code);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER chaos_count AFTER INSERT ON pastes
+    FOR EACH ROW EXECUTE FUNCTION chaos_count();

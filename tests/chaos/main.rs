@@ -39,6 +39,9 @@ use tokio::{
     task::JoinSet,
 };
 
+/// After the last fault; usually it takes seconds.
+const END_WITHIN: Duration = Duration::from_secs(180);
+
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
     match Asked::read(std::env::args().skip(1)) {
@@ -64,15 +67,20 @@ async fn soak_or_signal(minutes: f64, seed: u64) -> ExitCode {
     let stage = Stage::set_up(&kept).await;
     let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT");
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM");
-    let report = tokio::select! {
-        report = soak(&stage, minutes, seed) => Some(report),
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
+    let longest = Duration::from_secs_f64(minutes * 60.0) + END_WITHIN;
+    let soaked = tokio::select! {
+        report = soak(&stage, minutes, seed) => Ok(report),
+        () = tokio::time::sleep(longest) => Err("it does not come to an end"),
+        _ = interrupt.recv() => Err("asked to stop"),
+        _ = terminate.recv() => Err("asked to stop"),
     };
     stage.clear().await;
-    let Some(report) = report else {
-        eprintln!("chaos: asked to stop");
-        return ExitCode::from(130);
+    let report = match soaked {
+        Ok(report) => report,
+        Err(reason) => {
+            eprintln!("chaos: {reason}");
+            return ExitCode::FAILURE;
+        }
     };
     println!("{}", report.show());
     let text = serde_json::to_string_pretty(&report.json()).expect("JSON");

@@ -150,6 +150,6 @@ fn draw(rng: &mut fastrand::Rng) -> Kind {
 /// The promise behind `--seed`, checked whenever a soak starts.
 pub fn assert_reproducible(seed: u64, length: Duration) {
     assert_eq!(Plan::new(seed, length), Plan::new(seed, length), "the same seed, the same plan");
-    let other = Plan::new(seed + 1, length);
+    let other = Plan::new(seed.wrapping_add(1), length);
     assert_ne!(Plan::new(seed, length).digest(), other.digest(), "another seed, another plan");
 }

@@ -58,7 +58,9 @@ pub type Figures = Vec<(String, u64)>;
 
 /// The report.
 pub struct Report {
-    head: String,
+    seed: u64,
+    minutes: f64,
+    plan: String,
     faults: Figures,
     processes: Figures,
     figures: Figures,
@@ -84,13 +86,9 @@ impl Report {
         let done = told.done.lock().expect("done").clone();
         let faults = KINDS.map(|kind| (format!("{kind:?}"), done.get(&kind).copied().unwrap_or(0)));
         let mut report = Self {
-            head: format!(
-                "seed {}, {} minutes, plan {} of {} faults",
-                told.seed,
-                told.minutes,
-                told.plan.digest(),
-                told.plan.faults.len()
-            ),
+            seed: told.seed,
+            minutes: told.minutes,
+            plan: told.plan.digest(),
             faults: faults.to_vec(),
             processes: processes(&told.fleet.ledger),
             figures,
@@ -111,11 +109,11 @@ impl Report {
     fn idleness(&self, minutes: f64) -> Vec<String> {
         let per_minute = |count: f64| (count * minutes) as u64;
         let mut wanted = vec![
-            ("rows deleted", per_minute(500.0)),
-            ("batches finished", per_minute(20.0)),
+            ("rows deleted", per_minute(200.0)),
+            ("batches finished", per_minute(10.0)),
             ("bodies re-created", per_minute(10.0)),
-            ("live bodies read", per_minute(200.0)),
-            ("objects watched on deletion", per_minute(100.0)),
+            ("live bodies read", per_minute(50.0)),
+            ("objects watched on deletion", per_minute(50.0)),
             ("fences that fired", 1),
             ("claims reset", 1),
             ("objects deleted late", 1),
@@ -132,7 +130,9 @@ impl Report {
 
     /// For eyes.
     pub fn show(&self) -> String {
-        let mut text = format!("{}\n", self.head);
+        let (seed, minutes, plan) = (self.seed, self.minutes, &self.plan);
+        let faults: u64 = self.faults.iter().map(|(_, count)| count).sum();
+        let mut text = format!("seed {seed}, {minutes} minutes, plan {plan}, {faults} faults\n");
         for (title, figures) in
             [("faults", &self.faults), ("processes", &self.processes), ("figures", &self.figures)]
         {
@@ -152,7 +152,9 @@ impl Report {
     pub fn json(&self) -> Value {
         let map = |figures: &Figures| figures.iter().cloned().collect::<BTreeMap<_, _>>();
         json!({
-            "soak": self.head,
+            "seed": self.seed,
+            "minutes": self.minutes,
+            "plan": self.plan,
             "faults": map(&self.faults),
             "processes": map(&self.processes),
             "figures": map(&self.figures),
@@ -164,6 +166,7 @@ impl Report {
 /// What is neither in tables nor in logs.
 async fn other_figures(told: &Told<'_>) -> Figures {
     let s3 = &told.stage.faulty.figures;
+    let orphans = told.findings.objects.saturating_sub(told.findings.bodies);
     let fired = told.stage.proxies.lock().await.fleet.fired() as u64;
     [
         ("requests or answers lost on their way", fired),
@@ -177,6 +180,7 @@ async fn other_figures(told: &Told<'_>) -> Figures {
         ("of these promised to a writer", told.beliefs.alive.len() as u64),
         ("bodies compared at the end", told.findings.read as u64),
         ("uploads in doubt", told.beliefs.in_doubt.len() as u64),
+        ("of these in the bucket", orphans as u64),
     ]
     .map(|(name, count)| (name.to_string(), count))
     .to_vec()

@@ -37,6 +37,8 @@ synchronous_commit = on
 jit = off
 ";
 
+const STOP: [&str; 4] = ["--mode=immediate", "--silent", "--wait", "stop"];
+
 impl Postgres {
     pub async fn start(folder: &Path) -> Self {
         let folder = folder.join("postgres");
@@ -59,7 +61,7 @@ impl Postgres {
 
     /// What a crash is to its clients. Nothing is flushed, nobody is waited for.
     pub async fn stop_immediately(&self) {
-        self.run("pg_ctl", &["--mode=immediate", "--silent", "--wait", "stop"]).await;
+        self.run("pg_ctl", &STOP).await;
     }
 
     /// Recovers from the log, and waits until it takes connections.
@@ -72,22 +74,37 @@ impl Postgres {
         }
     }
 
-    /// One of Postgres' programs, which refuse to run as root.
     async fn run(&self, program: &str, args: &[&str]) -> bool {
+        let status = Command::from(self.command(program, args)).status().await;
+        status.is_ok_and(|status| status.success())
+    }
+
+    /// One of Postgres' programs, which refuse to run as root.
+    fn command(&self, program: &str, args: &[&str]) -> std::process::Command {
         let program = Path::new(&env("PG_BIN")).join(program);
-        let mut command = Command::new(if runs_as_root() { "runuser" } else { "env" });
+        let as_whom = if runs_as_root() { "runuser" } else { "env" };
+        let mut command = std::process::Command::new(as_whom);
         if runs_as_root() {
             command.args(["-u", server_user(), "--"]);
         }
         command.arg(program).arg("--pgdata").arg(self.folder.join("data")).args(args);
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().await.is_ok_and(|status| status.success())
+        command
     }
 
     /// What it said, for whoever looks for a reason.
     pub fn log(&self) -> PathBuf {
         self.folder.join("server.log")
+    }
+}
+
+/// It is a daemon: it would outlive a soak that breaks off.
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if self.folder.join("data/postmaster.pid").exists() {
+            let _ = self.command("pg_ctl", &STOP).status();
+        }
     }
 }
 

@@ -41,7 +41,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_WORKER_BATCH_SIZE", "40"),
     ("CLEANUP_WORKER_CONCURRENCY", "3"),
     ("CLEANUP_WORKER_GRACE_PERIOD", "2s"),
-    ("CLEANUP_WORKER_MAX_ATTEMPTS", "6"),
+    ("CLEANUP_WORKER_MAX_ATTEMPTS", "3"),
     ("CLEANUP_WORKER_BACKOFF_CAP", "1s"),
     ("CLEANUP_S3_DEADLINE", "4s"),
     ("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}"),
