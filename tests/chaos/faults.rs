@@ -244,8 +244,13 @@ async fn upset_s3(stage: &Stage, planned: &Planned, mood: Mood) -> bool {
     let _alone = stage.mood.lock().await;
     let figures = &stage.faulty.figures;
     let before = figures.touched.load(Relaxed);
-    stage.faulty.sometimes(0.6, planned.seed, mood);
-    let hit = last(planned.lasts, || figures.touched.load(Relaxed) > before).await;
+    // Keys that are refused long enough make dead letters.
+    let (share, lasts) = match mood {
+        Mood::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
+        _ => (0.6, planned.lasts),
+    };
+    stage.faulty.sometimes(share, planned.seed, mood);
+    let hit = last(lasts, || figures.touched.load(Relaxed) > before).await;
     stage.calm_s3();
     hit
 }
