@@ -15,6 +15,7 @@ mod servers;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;
+mod transact;
 mod writer;
 
 use std::{

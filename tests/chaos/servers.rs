@@ -11,7 +11,10 @@ use std::{
 use aws_sdk_s3::Client as S3;
 use tokio::process::{Child, Command};
 
-use crate::support::{servers::free_port, try_connect};
+use crate::support::{
+    servers::{free_port, free_ports},
+    try_connect,
+};
 
 const START_WITHIN: Duration = Duration::from_secs(60);
 
@@ -132,7 +135,7 @@ impl SeaweedFs {
     pub fn start(folder: &Path) -> Self {
         let folder = folder.join("seaweedfs");
         fs::create_dir(&folder).expect("folder");
-        let ports = [(); 5].map(|()| free_port());
+        let ports = free_ports();
         let url = format!("http://127.0.0.1:{}", ports[0]);
         let child = spawn(&folder, ports);
         Self { folder, ports, child, url }

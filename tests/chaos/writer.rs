@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use aws_sdk_s3::{Client as S3, primitives::ByteStream};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Client, Error, Row, error::Severity};
+use tokio_postgres::{Client, Row};
 
 use crate::{
     journal::{Event, Journal},
     stage,
     support::{hash, hex, try_connect},
+    transact::{Args, Told, in_transaction},
 };
 
 const PUT: &str = include_str!("../../sql/queries/put.sql");
 const EXTEND: &str = "SELECT paste_extend($1, now() + $2::float8 * interval '1 second')";
 const EXPIRE: &str = "SELECT paste_expire_now($1)";
+const BACKLOG: &str = "SELECT count(*) FROM pastes WHERE expires_at <= now()
+                       AND deletion_status = 'NOT_EXPIRED'";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Few enough that counts reach zero and bodies are stored anew all the time.
 const MORTAL_BODIES: u32 = 80;
@@ -47,13 +50,6 @@ struct Paste {
     expires: Option<f64>,
 }
 
-/// What became of a transaction.
-enum Told<T> {
-    Committed(T),
-    RolledBack,
-    Unknown,
-}
-
 /// Writes until it is killed.
 pub async fn write(name: String, seed: u64, journal: &str) -> ! {
     let (s3, bucket) = stage::s3_of_environment().await;
@@ -75,12 +71,23 @@ pub async fn write(name: String, seed: u64, journal: &str) -> ! {
             70..85 => writer.extend_something().await,
             _ => writer.expire_something().await,
         }
-        let pause = writer.rng.u64(..10);
-        sleep(Duration::from_millis(pause)).await;
+        writer.rest().await;
     }
 }
 
 impl Writer {
+    /// A moment; longer while the fleet is behind: bodies are stored anew only when it gets to
+    /// delete them.
+    async fn rest(&mut self) {
+        let mut pause = self.rng.u64(..10);
+        if self.rng.u32(..10) == 0
+            && let Told::Committed(row) = self.transact(BACKLOG, &[]).await
+        {
+            pause += (row.get::<_, i64>(0).cast_unsigned() * 5).min(2000);
+        }
+        sleep(Duration::from_millis(pause)).await;
+    }
+
     fn think_of_a_paste(&mut self) -> Paste {
         self.number += 1;
         let code = format!("{}-{}", self.name, self.number);
@@ -239,11 +246,7 @@ impl Writer {
     }
 
     /// One statement in a transaction of its own.
-    async fn transact(
-        &mut self,
-        sql: &str,
-        args: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-    ) -> Told<Row> {
+    async fn transact(&mut self, sql: &str, args: Args<'_>) -> Told<Row> {
         let Some(mut db) = self.connection().await else {
             sleep(Duration::from_millis(200)).await;
             return Told::RolledBack;
@@ -265,29 +268,4 @@ impl Writer {
             None => timeout(PATIENCE, try_connect(&self.database_url)).await.ok().flatten(),
         }
     }
-}
-
-/// What was not asked to commit is rolled back, whatever became of the connection. Whether a
-/// COMMIT was carried out is known only from an answer.
-async fn in_transaction(
-    db: &mut Client,
-    sql: &str,
-    args: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-) -> Told<Row> {
-    let Ok(transaction) = db.transaction().await else {
-        return Told::RolledBack;
-    };
-    let Ok(row) = transaction.query_one(sql, args).await else {
-        return Told::RolledBack;
-    };
-    match transaction.commit().await {
-        Ok(()) => Told::Committed(row),
-        Err(error) if was_refused(&error) => Told::RolledBack,
-        Err(_) => Told::Unknown,
-    }
-}
-
-fn was_refused(error: &Error) -> bool {
-    let severity = error.as_db_error().and_then(|error| error.parsed_severity());
-    severity == Some(Severity::Error)
 }

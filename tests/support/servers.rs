@@ -64,16 +64,28 @@ impl Redis {
     }
 }
 
-/// A port that can be used again after its server was killed: below the range that outgoing
-/// connections use. Port + 10000 is free too, where SeaweedFS puts its gRPC.
-pub fn free_port() -> u16 {
-    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let port = fastrand::u16(11000..22700);
-        if is_free(port) && is_free(port + 10000) {
-            return port;
+/// Ports that can be used again after their server was killed: below the range that outgoing
+/// connections use. Port + 10000 is free too, where SeaweedFS puts its gRPC. Told apart by binding
+/// them all at once.
+pub fn free_ports<const N: usize>() -> [u16; N] {
+    let mut held = Vec::new();
+    let mut bind = |port: u16| {
+        held.push(std::net::TcpListener::bind(("127.0.0.1", port)).ok()?);
+        Some(())
+    };
+    [(); N].map(|()| {
+        loop {
+            let port = fastrand::u16(11000..22700);
+            if bind(port).and_then(|()| bind(port + 10000)).is_some() {
+                return port;
+            }
         }
-    }
+    })
+}
+
+pub fn free_port() -> u16 {
+    let [port] = free_ports();
+    port
 }
 
 fn spawn(port: u16, folder: &PathBuf, extra: &[String]) -> Child {
