@@ -1,0 +1,92 @@
+//! Whatever happens, in whatever order: random stories on real servers, against a plain in-memory
+//! reference.
+//!
+//! A story is a random graph of pastes and bodies and a random sequence of claims, steps of claims
+//! (also out of order, twice, and by zombies), sweeps, writers, and keys that S3 refuses. After
+//! every scene the tables and the bucket must be exactly as the reference says.
+//!
+//! The same stories are played every time. `PASTE_CLEANUP_TEST_SEED=<number>` plays others,
+//! `PASTE_CLEANUP_TEST_CASES=<number>` so many of each kind. A failure names the seed and shows
+//! the shortest story that fails, with what happened in it. No files are written.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod observe;
+mod perform;
+mod play;
+mod reference;
+mod stage;
+mod story;
+mod verbs;
+
+use std::fmt::Debug;
+
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
+use stage::Stage;
+use story::Story;
+use tokio::runtime::Runtime;
+
+/// Shortening a story takes a while; this is enough for most.
+const SHRINK_FOR_MS: u32 = 90_000;
+
+fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(format!("PASTE_CLEANUP_TEST_{name}")).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("PASTE_CLEANUP_TEST_{name} is not a number")))
+}
+
+/// Tries a property on random values, always the same unless told otherwise.
+fn check<S: Strategy>(
+    cases: u32,
+    values: &S,
+    mut holds: impl FnMut(&S::Value) -> Result<(), String>,
+) where
+    S::Value: Debug,
+{
+    let seed = number("SEED").unwrap_or_default();
+    let cases = number("CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
+    let config = Config {
+        cases,
+        max_shrink_time: SHRINK_FOR_MS,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let holds = std::cell::RefCell::new(&mut holds);
+    let tried = TestRunner::new_with_rng(config, rng)
+        .run(values, |value| (holds.borrow_mut())(&value).map_err(TestCaseError::fail));
+    match tried {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, value)) => {
+            panic!("with PASTE_CLEANUP_TEST_SEED={seed}, for\n{value:?}\n{reason}")
+        }
+        Err(abort) => panic!("{abort}"),
+    }
+}
+
+/// Plays random stories, all on one stage: a database and a bucket for each would take longer.
+fn all_go_well(cases: u32, stories: &impl Strategy<Value = Story>) {
+    let runtime = Runtime::new().expect("runtime");
+    let mut stage = runtime.block_on(Stage::build());
+    check(cases, stories, |story| runtime.block_on(play::play(&mut stage, story)));
+}
+
+#[test]
+fn whatever_the_interleaving_the_tables_and_the_bucket_are_as_the_reference_says() {
+    all_go_well(60, &story::stories());
+}
+
+#[test]
+fn whatever_happens_at_the_same_time_comes_out_as_if_one_by_one() {
+    all_go_well(60, &story::crowded_stories());
+}
+
+#[test]
+fn whatever_is_wrong_with_the_counts_they_are_repaired_or_kept_as_the_reference_says() {
+    all_go_well(40, &story::drifted_stories());
+}

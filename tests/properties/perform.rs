@@ -1,0 +1,231 @@
+//! Steps on the real thing, and what it answers.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use paste_cleanup::{
+    claim::{Claim, StepError},
+    watchdog::sweep,
+    worker::{PhaseTimes, claim::Wanted, delete_objects::ObjectsGone},
+};
+use tokio::time::timeout;
+
+use super::{
+    reference::{Taken, When},
+    stage::{Held, Stage, size_bytes, text},
+    support::{faulty_s3::Mood, hash},
+    verbs::{Answer, Step, Sweep},
+};
+
+/// A finish before the release is refused again and again; so long is waited for a wrong one.
+const REFUSED_FOR: Duration = Duration::from_millis(80);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What silences a claim for good.
+const SILENT: &str = "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours'
+                      WHERE id = $1 AND finished_at IS NULL AND reset_at IS NULL";
+
+impl Stage {
+    /// Does the step for real. `slot` tells apart what happens at the same time.
+    pub async fn perform(&self, step: &Step, slot: usize) -> Answer {
+        let performing = async {
+            match step {
+                Step::Claim { worker, size, busy, after } => {
+                    self.claim(*worker, *size, *busy, *after).await
+                }
+                Step::Release(id) => self.release(*id).await,
+                Step::DeleteObjects(id) => self.delete_objects(*id).await,
+                Step::Finish(id) => self.finish(*id).await,
+                Step::GiveBack(id) => self.give_back(*id).await,
+                Step::Silence(id) => self.execute(slot, SILENT, &[id]).await,
+                Step::Sweep => self.sweep().await,
+                Step::EndBackoff(due) => self.end_backoff(due).await,
+                Step::Put { code, body, key, expires } => {
+                    self.put(slot, code, *body, key, *expires).await
+                }
+                Step::Extend { code, expires } => {
+                    let extend = "SELECT paste_extend($1, $2)";
+                    self.ask(slot, extend, &[code, &self.at(*expires)]).await
+                }
+                Step::ExpireNow(code) => {
+                    self.ask(slot, "SELECT paste_expire_now($1)", &[code]).await
+                }
+                Step::Refuse(text) => {
+                    self.s3.mood(text.as_ref().map_or(Mood::Fine, |text| Mood::Refusing {
+                        text: text.clone(),
+                        code: "ObjectLocked",
+                    }));
+                    Answer::Done
+                }
+            }
+        };
+        let late = Answer::Broke(format!("no answer within {PATIENCE:?}"));
+        timeout(PATIENCE, performing).await.unwrap_or(late)
+    }
+
+    async fn claim(&self, worker: usize, size: u32, busy: bool, after: Option<i64>) -> Answer {
+        let worker = &self.workers[worker];
+        let mark = after.map(|claim| self.held(claim).claim.last_due);
+        let claim = match worker.claim(Wanted { size, mark, busy, until: None }).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Answer::Claimed(None),
+            Err(error) => return Answer::Broke(error.to_string()),
+        };
+        let (id, taken) = (claim.fence.claim, self.taken(&claim));
+        let held = Held { worker: Arc::clone(worker), claim, released: None, gone: None };
+        self.held.lock().expect("held").insert(id, held);
+        Answer::Claimed(Some((id, taken)))
+    }
+
+    fn taken(&self, claim: &Claim) -> BTreeMap<String, Taken> {
+        let taken = claim.pastes.iter().map(|paste| {
+            let taken = Taken {
+                body: paste.content_hash.as_ref().map(|hash| self.body_of(hash)),
+                doomed_key: paste.doomed_key.clone(),
+                attempts: paste.attempts,
+            };
+            (paste.short_code.clone(), taken)
+        });
+        taken.collect()
+    }
+
+    async fn release(&self, id: i64) -> Answer {
+        let held = self.held(id);
+        let released = match held.worker.release(&held.claim).await {
+            Ok(released) => released,
+            Err(error) => return failed(&error),
+        };
+        let doomed = released.doomed.iter();
+        let doomed: BTreeMap<String, String> =
+            doomed.map(|doomed| (doomed.s3_key.clone(), doomed.heir.clone())).collect();
+        if doomed.len() != released.doomed.len() || !released.detached.is_empty() {
+            return Answer::Broke(format!("{released:?}"));
+        }
+        let answer = Answer::Released(doomed, released.bytes, released.drift);
+        self.hold(id, |held| held.released = Some(released));
+        answer
+    }
+
+    async fn delete_objects(&self, id: i64) -> Answer {
+        let held = self.held(id);
+        let released = held.released.expect("a story deletes after it has released");
+        match held.worker.delete_objects(&held.claim, &released).await {
+            Ok(gone) => {
+                let deleted = gone.deleted;
+                self.hold(id, |held| held.gone = Some(Arc::new(gone)));
+                Answer::Deleted(deleted)
+            }
+            Err(error) => failed(&error),
+        }
+    }
+
+    async fn finish(&self, id: i64) -> Answer {
+        let held = self.held(id);
+        let nothing = Arc::new(ObjectsGone::default());
+        let gone = held.gone.as_ref().unwrap_or(&nothing);
+        let times = PhaseTimes::default();
+        let finishing = held.worker.finish(&held.claim, gone, &times);
+        let finished = match held.released {
+            Some(_) => finishing.await,
+            None => match timeout(REFUSED_FOR, finishing).await {
+                Ok(finished) => finished,
+                Err(_) => return self.refused(id).await,
+            },
+        };
+        match finished {
+            Ok(finished) => {
+                let failed = finished.failed.into_iter().map(|(code, _)| code).collect();
+                Answer::Finished(finished.rows, failed)
+            }
+            Err(error) => failed(&error),
+        }
+    }
+
+    /// The try that was broken off may still hold the claim's lock for a moment.
+    async fn refused(&self, id: i64) -> Answer {
+        let wait = "SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE";
+        self.world.db.execute(wait, &[&id]).await.expect("wait for the lock");
+        Answer::Refused
+    }
+
+    async fn give_back(&self, id: i64) -> Answer {
+        let held = self.held(id);
+        match held.worker.give_back(held.claim.fence, "told to").await {
+            Ok(reset) => Answer::GivenBack(reset.rows),
+            Err(error) => failed(&error),
+        }
+    }
+
+    async fn sweep(&self) -> Answer {
+        match sweep(&self.watchdog, &self.world.settings).await {
+            Ok(swept) => Answer::Swept(Sweep {
+                claims: swept.reset.claims,
+                rows: swept.reset.rows,
+                dead_letters: swept.reset.dead_letters,
+                strays: swept.orphans,
+            }),
+            Err(error) => Answer::Broke(error.to_string()),
+        }
+    }
+
+    async fn end_backoff(&self, due: &[(String, i64)]) -> Answer {
+        let end = "UPDATE pastes SET retry_at = $2 WHERE short_code = $1";
+        for (code, second) in due {
+            self.execute(0, end, &[code, &self.at(When::Past(*second))]).await;
+        }
+        Answer::Done
+    }
+
+    /// By the writer's contract: upload, store, and drop the upload if it is not in use.
+    async fn put(&self, slot: usize, code: &str, body: u8, key: &str, expires: When) -> Answer {
+        self.world.upload(key, &text(body)).await;
+        let put = "SELECT outcome, s3_key, drop_upload FROM paste_put($1, $2, $3, $4, $5)";
+        let hash = hash(&text(body));
+        let row = self.writers[slot]
+            .query_one(put, &[&code, &hash, &key, &size_bytes(body), &self.at(expires)])
+            .await;
+        let row = match row {
+            Ok(row) => row,
+            Err(error) => return Answer::Broke(error.to_string()),
+        };
+        let dropped = row.get("drop_upload");
+        if dropped {
+            let drop = self.world.s3.delete_object().bucket(&self.world.bucket).key(key);
+            drop.send().await.expect("drop the upload");
+        }
+        Answer::Put(row.get("outcome"), row.get("s3_key"), dropped)
+    }
+
+    async fn execute(
+        &self,
+        slot: usize,
+        sql: &str,
+        args: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Answer {
+        match self.writers[slot].execute(sql, args).await {
+            Ok(_) => Answer::Done,
+            Err(error) => Answer::Broke(error.to_string()),
+        }
+    }
+
+    async fn ask(
+        &self,
+        slot: usize,
+        sql: &str,
+        args: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Answer {
+        match self.writers[slot].query_one(sql, args).await {
+            Ok(row) => Answer::Changed(row.get(0)),
+            Err(error) => Answer::Broke(error.to_string()),
+        }
+    }
+
+    fn hold(&self, id: i64, change: impl FnOnce(&mut Held)) {
+        change(self.held.lock().expect("held").get_mut(&id).expect("a claim of the story"));
+    }
+}
+
+fn failed(error: &StepError) -> Answer {
+    match error {
+        StepError::Lost(_) => Answer::Lost,
+        error => Answer::Broke(error.to_string()),
+    }
+}

@@ -1,0 +1,376 @@
+//! Playing a story: every scene on the real servers and in the reference, which must agree on every
+//! answer and, after every scene, on every row and every object.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+use paste_cleanup::worker::summary::StoppedBecause;
+
+use super::{
+    observe::differences,
+    reference::{Blame, Content, Paste, Reference, State, Status, When},
+    stage::{Stage, text},
+    story::{Action, Drift, Keys, Kind, Planted, Story, Until},
+    support::{drain, faulty_s3::Mood, invariants::Expected},
+    verbs::{Answer, Step},
+};
+
+/// Where the story's clock stands for puts and ended backoffs: after all planted times.
+const FIRST_SCENE: i64 = 1000;
+const SECONDS_PER_SCENE: i64 = 50;
+
+/// A story on its way.
+struct Play<'a> {
+    stage: &'a Stage,
+    reference: Reference,
+    /// Claims in the order in which they were made.
+    claims: Vec<i64>,
+    right_counts: bool,
+    /// What happened so far, to be read when it goes wrong.
+    transcript: Vec<String>,
+}
+
+/// Plays the story to its end. The error says what happened and what was wrong with it.
+pub async fn play(stage: &mut Stage, story: &Story) -> Result<(), String> {
+    let reference = plant(story);
+    stage.set(&reference).await;
+    let right_counts = story.drift.is_empty();
+    let mut play =
+        Play { stage, reference, claims: Vec::new(), right_counts, transcript: Vec::new() };
+    match play.all_scenes(story).await {
+        Ok(()) => Ok(()),
+        Err(wrong) => Err(format!("{}\n  → {wrong}", play.transcript.join("\n"))),
+    }
+}
+
+/// The reference at the beginning.
+fn plant(story: &Story) -> Reference {
+    let mut reference = Reference::default();
+    for (n, planted) in story.graph.iter().enumerate() {
+        // Due times are all different, and in another order than the short codes.
+        let overdue = (n as i64 * 37) % 101;
+        let paste = plant_paste(&mut reference, planted, overdue);
+        reference.pastes.insert(format!("p{n}"), paste);
+    }
+    for body in 0..super::story::BODIES {
+        let holders = reference.holders(body);
+        let drift = story.drift.get(usize::from(body)).copied().unwrap_or(Drift::Off(0));
+        if holders == 0 {
+            continue;
+        }
+        let key = reference.fresh_key(body);
+        reference.objects.insert(key.clone());
+        if let Drift::Off(by) = drift {
+            let ref_count = (holders + by).max(0);
+            reference.content.insert(body, Content { key, ref_count });
+        }
+    }
+    reference
+}
+
+fn plant_paste(reference: &mut Reference, planted: &Planted, overdue: i64) -> Paste {
+    let mut paste = Paste::new(Some(planted.body), When::Past(overdue));
+    match planted.kind {
+        Kind::Expired => {}
+        Kind::ExpiresLater => paste.expires = When::Later(0),
+        Kind::NeverExpires => paste.expires = When::Unset,
+        Kind::CameBack(attempts) | Kind::BacksOff(attempts) => {
+            let backs_off = matches!(planted.kind, Kind::BacksOff(_));
+            // A retry is due in another order than the expiry was.
+            paste.retry = if backs_off { When::Later(0) } else { When::Past(500 - overdue) };
+            (paste.attempts, paste.blame) = (attempts, Blame::Worker);
+        }
+        Kind::Owes(attempts) => {
+            let key = reference.fresh_key(planted.body);
+            reference.objects.insert(key.clone());
+            (paste.body, paste.doomed_key) = (None, Some(key));
+            (paste.attempts, paste.blame) = (attempts, Blame::S3);
+            paste.retry = When::Past(500 - overdue);
+        }
+        Kind::Tombstone => (paste.status, paste.body) = (Status::Deleted, None),
+        Kind::Stray => paste.status = Status::InProgress(None),
+    }
+    paste
+}
+
+impl Play<'_> {
+    async fn all_scenes(&mut self, story: &Story) -> Result<(), String> {
+        self.compare(vec![self.reference.clone()], true).await?;
+        for (n, scene) in story.scenes.iter().enumerate() {
+            let second = FIRST_SCENE + n as i64 * SECONDS_PER_SCENE;
+            let alone = scene.len() == 1;
+            let mut steps = Vec::new();
+            for (action, second) in scene.iter().zip(second..) {
+                steps.extend(self.resolve(action, second, alone).await);
+            }
+            if !steps.is_empty() {
+                self.scene(&steps).await?;
+            }
+        }
+        match self.right_counts {
+            true => self.drain().await,
+            false => self.drain_step_by_step().await,
+        }
+    }
+
+    /// One step, or several at the same time: then what comes of it must be what comes of them in
+    /// some order.
+    async fn scene(&mut self, steps: &[Step]) -> Result<(), String> {
+        let moment = self.stage.moment().await;
+        let answers =
+            join_all(steps.iter().enumerate().map(|(slot, step)| self.stage.perform(step, slot)))
+                .await;
+        let told: Vec<(&Step, &Answer)> = steps.iter().zip(&answers).collect();
+        let together = if told.len() > 1 { "all at once: " } else { "" };
+        self.transcript.push(format!("  {together}{told:?}"));
+        let mut made: Vec<i64> = answers.iter().filter_map(claimed).collect();
+        made.sort_unstable();
+        self.claims.extend(made);
+
+        let (mut possible, mut wrong) = (Vec::new(), String::new());
+        for locked in lockable(steps) {
+            let before = Reference { locked, ..self.reference.clone() };
+            for order in orders(told.len()) {
+                match follow(&before, &told, &order) {
+                    Ok(reference) => possible.push(reference),
+                    Err(error) => wrong = error,
+                }
+            }
+        }
+        if possible.is_empty() {
+            return Err(wrong);
+        }
+        let pauses = self.stage.park_backoffs(moment).await;
+        self.compare(possible, steps.iter().any(Step::touches_objects)).await?;
+        self.check_pauses(&pauses)
+    }
+
+    /// Goes on with the first reference that agrees with what is really there.
+    async fn compare(&mut self, possible: Vec<Reference>, look: bool) -> Result<(), String> {
+        // Listing the bucket takes longer than all the rest.
+        let objects = (!look).then(|| self.reference.objects.clone());
+        let found = self.stage.observe(objects).await;
+        let expected: Vec<State> = possible.iter().map(Reference::state).collect();
+        let Some(agreed) = expected.iter().position(|state| *state == found) else {
+            return Err(differences(&expected[0], &found).join("\n    "));
+        };
+        self.reference = possible.into_iter().nth(agreed).expect("just found");
+        let mut wrong = self.stage.world.seen.lock().expect("seen").clone();
+        if self.right_counts {
+            wrong.extend(self.reference.broken_promises());
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n    ")) }
+    }
+
+    fn check_pauses(
+        &self,
+        pauses: &BTreeMap<String, std::ops::RangeInclusive<f64>>,
+    ) -> Result<(), String> {
+        for (code, range) in pauses {
+            let expected = self.reference.pastes[code].retry;
+            let When::Later(seconds) = expected else {
+                return Err(format!("{code} backs off for {range:?} s, not {expected:?}"));
+            };
+            if !range.contains(&(seconds as f64)) {
+                return Err(format!("{code} backs off for {range:?} s, not {seconds}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn silence(&mut self, id: i64) {
+        let silence = Step::Silence(id);
+        let answer = self.stage.perform(&silence, 0).await;
+        self.reference.follow(&silence, &answer);
+        self.transcript.push(format!("  the worker of claim {id} is silent"));
+    }
+
+    /// What the action means here and now. `None`: nothing to do it to.
+    async fn resolve(&mut self, action: &Action, second: i64, alone: bool) -> Option<Step> {
+        let step = match action {
+            Action::Claim { worker, size, busy, marked } => {
+                let own = |id: &&i64| self.reference.claims[*id].lease.worker == *worker;
+                let after = self.claims.iter().rev().find(own).copied().filter(|_| *marked);
+                Step::Claim { worker: *worker, size: *size, busy: *busy, after }
+            }
+            Action::Next(which) => self.next_step(*which)?,
+            Action::Release(which) => Step::Release(self.claim(*which)?),
+            Action::DeleteObjects(which) => {
+                let id = self.claim(*which)?;
+                self.reference.claims[&id].in_hand.as_ref()?;
+                Step::DeleteObjects(id)
+            }
+            Action::Finish(which) => {
+                let id = self.claim(*which)?;
+                let claim = &self.reference.claims[&id];
+                // Too early is refused only as long as nobody else releases the claim.
+                let early = claim.in_hand.is_none() && (alone || claim.lease.reset);
+                (early || claim.refused.is_some()).then_some(Step::Finish(id))?
+            }
+            Action::GiveBack(which) => Step::GiveBack(self.claim(*which)?),
+            Action::Silence(which) => Step::Silence(self.claim(*which)?),
+            Action::Sweep => Step::Sweep,
+            Action::Lapse(which) => {
+                self.silence(self.claim(*which)?).await;
+                Step::Sweep
+            }
+            Action::EndBackoff => {
+                let waiting = self.waiting(second);
+                (!waiting.is_empty()).then_some(Step::EndBackoff(waiting))?
+            }
+            Action::Put { code, body, until } => Step::Put {
+                code: format!("p{code}"),
+                body: *body,
+                key: self.reference.fresh_key(*body),
+                expires: when(*until, second),
+            },
+            Action::Extend { paste, until } => {
+                Step::Extend { code: self.paste(*paste), expires: when(*until, second) }
+            }
+            Action::ExpireNow(paste) => Step::ExpireNow(self.paste(*paste)),
+            Action::Refuse(keys) => {
+                let text = match keys {
+                    Keys::None => None,
+                    Keys::OfBody(body) => Some(format!("b{body}/")),
+                    Keys::All => Some("/".into()),
+                };
+                (self.reference.refusing != text).then_some(Step::Refuse(text))?
+            }
+        };
+        Some(step)
+    }
+
+    fn claim(&self, which: usize) -> Option<i64> {
+        let claims = self.claims.len();
+        (claims > 0).then(|| self.claims[claims - 1 - which % claims])
+    }
+
+    /// The next step of a claim that is not finished.
+    fn next_step(&self, which: usize) -> Option<Step> {
+        let unfinished = |id: &&i64| !self.reference.claims[*id].lease.finished;
+        let unfinished: Vec<i64> = self.claims.iter().filter(unfinished).copied().collect();
+        let id = *unfinished.get(which % unfinished.len().max(1))?;
+        let claim = &self.reference.claims[&id];
+        Some(match (&claim.in_hand, &claim.refused) {
+            (None, _) => Step::Release(id),
+            (Some(_), None) => Step::DeleteObjects(id),
+            (Some(_), Some(_)) => Step::Finish(id),
+        })
+    }
+
+    /// A paste, those that can still be changed first; or none.
+    fn paste(&self, which: usize) -> String {
+        let (whole, others): (Vec<_>, Vec<_>) =
+            self.reference.pastes.iter().partition(|(_, paste)| paste.can_be_changed());
+        let named = whole.into_iter().chain(others).nth(which);
+        named.map_or_else(|| "nowhere".into(), |(code, _)| code.clone())
+    }
+
+    /// Everything that backs off, with the times at which it becomes due now.
+    fn waiting(&self, second: i64) -> Vec<(String, i64)> {
+        let waits = |paste: &Paste| {
+            paste.status == Status::NotExpired && matches!(paste.retry, When::Later(_))
+        };
+        let waiting = self.reference.pastes.iter().filter(|(_, paste)| waits(paste));
+        waiting.map(|(code, _)| code.clone()).zip(second..).collect()
+    }
+
+    /// Nobody works any more, S3 refuses nothing, backoffs end, a person looked at the dead
+    /// letters: a run must leave exactly what lives.
+    async fn drain(&mut self) -> Result<(), String> {
+        self.transcript.push("  a run drains what is left".into());
+        self.stage.s3.mood(Mood::Fine);
+        self.stage.world.silence_claims(10_800.0).await;
+        self.stage.world.sweep().await;
+        let world = &self.stage.world;
+        world.run_sql("UPDATE pastes SET retry_at = now() WHERE retry_at IS NOT NULL").await;
+        let summary = drain(&self.stage.drainer).await;
+        if summary.stopped_because != StoppedBecause::Drained || summary.rows_failed > 0 {
+            return Err(format!("the run ended with {summary:?}"));
+        }
+        let found = State { claims: BTreeMap::new(), ..self.stage.observe(None).await };
+        let end = self.reference.drained();
+        let mut wrong = differences(&end.state(), &found);
+        let alive = end.alive().into_iter().map(|(code, body)| (code, text(body))).collect();
+        let expected = Expected { alive, ..Expected::default() };
+        wrong.extend(self.stage.world.store().check(&expected).await.violations);
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n    ")) }
+    }
+
+    /// With wrong counts, what is left depends on the batches: each of them is followed.
+    async fn drain_step_by_step(&mut self) -> Result<(), String> {
+        self.scene(&[Step::Refuse(None)]).await?;
+        for id in self.claims.clone() {
+            self.silence(id).await;
+        }
+        self.scene(&[Step::Sweep]).await?;
+        self.scene(&[Step::EndBackoff(self.waiting(9000))]).await?;
+        while !self.reference.queue().is_empty() {
+            self.scene(&[Step::Claim { worker: 0, size: 20, busy: false, after: None }]).await?;
+            let id = *self.claims.last().expect("just claimed");
+            for step in [Step::Release(id), Step::DeleteObjects(id), Step::Finish(id)] {
+                self.scene(&[step]).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn when(until: Until, second: i64) -> When {
+    match until {
+        Until::Past => When::Past(second),
+        Until::Future => When::Later(0),
+        Until::Never => When::Unset,
+    }
+}
+
+fn claimed(answer: &Answer) -> Option<i64> {
+    match answer {
+        Answer::Claimed(Some((id, _))) => Some(*id),
+        _ => None,
+    }
+}
+
+/// The reference after the steps in this order, if it gives the same answers.
+fn follow(
+    before: &Reference,
+    told: &[(&Step, &Answer)],
+    order: &[usize],
+) -> Result<Reference, String> {
+    let mut reference = before.clone();
+    for (step, said) in order.iter().map(|n| told[*n]) {
+        let expected = reference.follow(step, said);
+        if expected != *said {
+            return Err(format!("{step:?} answered {said:?}, not {expected:?}"));
+        }
+    }
+    Ok(reference)
+}
+
+/// Which claims a sweep among these steps may find locked: none, or some of those that the others
+/// touch. Then it leaves them to the next sweep.
+fn lockable(steps: &[Step]) -> Vec<BTreeSet<i64>> {
+    let touched: BTreeSet<i64> = steps.iter().filter_map(Step::claim).collect();
+    let mut some = vec![BTreeSet::new()];
+    if steps.iter().any(|step| matches!(step, Step::Sweep)) {
+        for id in touched {
+            let with = |set: &BTreeSet<i64>| set.iter().copied().chain([id]).collect();
+            some.extend(some.iter().map(with).collect::<Vec<_>>());
+        }
+    }
+    some
+}
+
+/// All orders of so many things.
+fn orders(things: usize) -> Vec<Vec<usize>> {
+    if things == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = orders(things - 1);
+    let insert = |order: &Vec<usize>, at: usize| {
+        let mut longer = order.clone();
+        longer.insert(at, things - 1);
+        longer
+    };
+    shorter.iter().flat_map(|order| (0..things).map(move |at| insert(order, at))).collect()
+}

@@ -1,0 +1,260 @@
+//! The reference: what the tables and the bucket must say, in plain maps. It knows no SQL, no S3
+//! and nothing of the product's code; what its steps do is in `verbs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Failures before a paste becomes a dead letter, in the workers' settings.
+pub const MAX_ATTEMPTS: i16 = 4;
+/// The batch size in the settings; claims ask for any size.
+pub const BATCH_SIZE: u32 = 20;
+/// The longest backoff in seconds; low enough to be reached.
+pub const BACKOFF_CAP: i64 = 8;
+/// Model time of what happens by Postgres' own clock, later than all planted times.
+const NOW: i64 = 20_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    NotExpired,
+    /// In progress, by this claim or by something else.
+    InProgress(Option<i64>),
+    Deleted,
+}
+
+/// A time of a row. Past times are seconds of the story's own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Unset,
+    Past(i64),
+    /// Not before so many seconds after it was set.
+    Later(i64),
+    /// A dead letter.
+    Infinity,
+}
+
+/// What `last_error` speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    Nobody,
+    Worker,
+    S3,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paste {
+    pub status: Status,
+    pub body: Option<u8>,
+    pub doomed_key: Option<String>,
+    pub attempts: i16,
+    pub expires: When,
+    pub retry: When,
+    pub blame: Blame,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    pub key: String,
+    pub ref_count: i32,
+}
+
+/// What a claim row says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lease {
+    pub worker: usize,
+    pub rows_claimed: usize,
+    pub released: bool,
+    pub finished: bool,
+    pub reset: bool,
+    /// The paste that owes each doomed key.
+    pub heirs: BTreeMap<String, String>,
+    pub rows_deleted: Option<u64>,
+}
+
+/// A paste as its claimer knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    pub body: Option<u8>,
+    pub doomed_key: Option<String>,
+    pub attempts: i16,
+}
+
+/// A claim: its row, and what its worker has in hand.
+#[derive(Debug, Clone, Default)]
+pub struct Claim {
+    pub lease: Lease,
+    pub silent: bool,
+    pub taken: BTreeMap<String, Taken>,
+    pub last_due: i64,
+    pub bytes: i64,
+    /// The doomed keys with their heirs, once its worker has released.
+    pub in_hand: Option<BTreeMap<String, String>>,
+    /// The keys that S3 refused and who owes them, once its worker has deleted the others.
+    pub refused: Option<BTreeMap<String, String>>,
+}
+
+impl Claim {
+    pub fn is_open(&self) -> bool {
+        !self.lease.finished && !self.lease.reset
+    }
+}
+
+/// The whole world, as it must be.
+#[derive(Debug, Clone, Default)]
+pub struct Reference {
+    pub pastes: BTreeMap<String, Paste>,
+    pub content: BTreeMap<u8, Content>,
+    pub objects: BTreeSet<String>,
+    pub claims: BTreeMap<i64, Claim>,
+    /// S3 refuses keys with this text.
+    pub refusing: Option<String>,
+    /// Claims whose lock somebody holds just now: a sweep passes them by.
+    pub locked: BTreeSet<i64>,
+    /// Uploads so far: no key is used twice.
+    pub uploads: u32,
+    pub clock: i64,
+}
+
+/// What can be seen of it from outside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    pub pastes: BTreeMap<String, Paste>,
+    pub content: BTreeMap<u8, Content>,
+    pub objects: BTreeSet<String>,
+    pub claims: BTreeMap<i64, Lease>,
+    /// What is due, in the order in which it is due.
+    pub queue: Vec<String>,
+}
+
+impl Paste {
+    pub fn new(body: Option<u8>, expires: When) -> Self {
+        Self {
+            status: Status::NotExpired,
+            body,
+            doomed_key: None,
+            attempts: 0,
+            expires,
+            retry: When::Unset,
+            blame: Blame::Nobody,
+        }
+    }
+
+    /// When it may be claimed, if that time has come.
+    pub fn due(&self) -> Option<i64> {
+        match (self.status, self.expires, self.retry) {
+            (Status::NotExpired, When::Past(at), When::Unset) => Some(at),
+            (Status::NotExpired, When::Past(_), When::Past(at)) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub fn has_expired(&self) -> bool {
+        matches!(self.expires, When::Past(_))
+    }
+
+    /// It is whole, and nobody has begun to delete it.
+    pub fn can_be_changed(&self) -> bool {
+        self.status == Status::NotExpired && self.body.is_some()
+    }
+}
+
+/// Only whether a time has come can be compared.
+fn seen(when: When) -> When {
+    match when {
+        When::Past(_) => When::Past(0),
+        When::Later(_) => When::Later(0),
+        when => when,
+    }
+}
+
+impl Reference {
+    pub fn state(&self) -> State {
+        let flat = |paste: &Paste| Paste {
+            expires: seen(paste.expires),
+            retry: seen(paste.retry),
+            ..paste.clone()
+        };
+        State {
+            pastes: self.pastes.iter().map(|(code, paste)| (code.clone(), flat(paste))).collect(),
+            content: self.content.clone(),
+            objects: self.objects.clone(),
+            claims: self.claims.iter().map(|(id, claim)| (*id, claim.lease.clone())).collect(),
+            queue: self.queue().into_iter().map(|(_, code)| code).collect(),
+        }
+    }
+
+    /// What is due, the longest overdue first.
+    pub fn queue(&self) -> Vec<(i64, String)> {
+        let due = |(code, paste): (&String, &Paste)| Some((paste.due()?, code.clone()));
+        let mut queue: Vec<_> = self.pastes.iter().filter_map(due).collect();
+        queue.sort();
+        queue
+    }
+
+    /// The next moment of Postgres' own clock.
+    pub fn tick(&mut self) -> i64 {
+        self.clock += 1;
+        NOW + self.clock
+    }
+
+    /// A key that was never used before.
+    pub fn fresh_key(&mut self, body: u8) -> String {
+        self.uploads += 1;
+        format!("b{body}/{}", self.uploads)
+    }
+
+    /// How many pastes hold this body: all but those that are gone or on their way out.
+    pub fn holders(&self, body: u8) -> i32 {
+        let holds = |paste: &&Paste| match paste.status {
+            Status::Deleted => false,
+            Status::InProgress(Some(claim)) => !self.claims[&claim].lease.released,
+            _ => true,
+        };
+        let holders = self.pastes.values().filter(|paste| paste.body == Some(body)).filter(holds);
+        i32::try_from(holders.count()).expect("a small story")
+    }
+
+    /// Pastes that nobody expired, and their bodies.
+    pub fn alive(&self) -> BTreeMap<String, u8> {
+        let alive = self.pastes.iter().filter(|(_, paste)| !paste.has_expired());
+        alive.filter_map(|(code, paste)| Some((code.clone(), paste.body?))).collect()
+    }
+
+    /// What is left when everything that has expired is gone. For stories with right counts.
+    pub fn drained(&self) -> Self {
+        let mut end = Self { uploads: self.uploads, ..Self::default() };
+        for (code, paste) in &self.pastes {
+            if paste.status == Status::Deleted || !paste.has_expired() {
+                end.pastes.insert(code.clone(), paste.clone());
+            }
+        }
+        for (body, content) in &self.content {
+            let ref_count = end.holders(*body);
+            if ref_count > 0 {
+                end.objects.insert(content.key.clone());
+                end.content.insert(*body, Content { ref_count, ..content.clone() });
+            }
+        }
+        end
+    }
+
+    /// The promises, which hold for the reference itself at every moment of a story with right
+    /// counts: every count is true, every counted body is there, every object is remembered.
+    pub fn broken_promises(&self) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (body, content) in &self.content {
+            if content.ref_count != self.holders(*body) || content.ref_count == 0 {
+                broken.push(format!("body {body} counts {}", content.ref_count));
+            }
+            if !self.objects.contains(&content.key) {
+                broken.push(format!("the body under {} is lost", content.key));
+            }
+        }
+        let open = self.claims.values().filter(|claim| claim.is_open());
+        let known: BTreeSet<&String> = (self.content.values().map(|content| &content.key))
+            .chain(self.pastes.values().filter_map(|paste| paste.doomed_key.as_ref()))
+            .chain(open.flat_map(|claim| claim.lease.heirs.keys()))
+            .collect();
+        let orphans = self.objects.iter().filter(|key| !known.contains(key));
+        broken.extend(orphans.map(|key| format!("nobody remembers {key}")));
+        broken
+    }
+}
