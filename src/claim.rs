@@ -90,6 +90,8 @@ pub fn must_run_alone(batch_size: u32, attempts: i16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{prelude::*, test_runner::RngSeed};
+
     use super::*;
 
     #[test]
@@ -99,5 +101,32 @@ mod tests {
         assert!(must_run_alone(1000, 3));
         assert!(must_run_alone(5, 1));
         assert!(!must_run_alone(1, 0));
+    }
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(0),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn a_row_runs_alone_exactly_when_its_share_of_the_batch_is_one_or_less(
+            batch_size in 1..=10_000_u32,
+            attempts in 1..=12_i16,
+        ) {
+            let share = (0..attempts).fold(batch_size, |size, _| size / 10);
+            prop_assert_eq!(must_run_alone(batch_size, attempts), share <= 1);
+            prop_assert!(!must_run_alone(batch_size, 0));
+        }
+
+        #[test]
+        fn another_attempt_never_brings_company_back_and_a_larger_batch_never_takes_it(
+            batch_size in 1..10_000_u32,
+            attempts in 0..32_767_i16,
+        ) {
+            let alone = must_run_alone(batch_size, attempts);
+            prop_assert!(!alone || must_run_alone(batch_size, attempts + 1));
+            prop_assert!(alone || !must_run_alone(batch_size + 1, attempts));
+        }
     }
 }

@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod keys;
 mod observe;
 mod perform;
 mod play;
@@ -20,11 +21,11 @@ mod stage;
 mod story;
 mod verbs;
 
-use std::fmt::Debug;
+use std::{cell::RefCell, fmt::Debug};
 
 use proptest::{
     strategy::Strategy,
-    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+    test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 use stage::Stage;
 use story::Story;
@@ -39,26 +40,21 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Tries a property on random values, always the same unless told otherwise.
-fn check<S: Strategy>(
-    cases: u32,
-    values: &S,
-    mut holds: impl FnMut(&S::Value) -> Result<(), String>,
-) where
+fn check<S: Strategy>(cases: u32, values: &S, holds: impl FnMut(&S::Value) -> Result<(), String>)
+where
     S::Value: Debug,
 {
     let seed = number("SEED").unwrap_or_default();
     let cases = number("CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
     let config = Config {
         cases,
+        rng_seed: RngSeed::Fixed(seed),
         max_shrink_time: SHRINK_FOR_MS,
         failure_persistence: None,
         ..Config::default()
     };
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let holds = std::cell::RefCell::new(&mut holds);
-    let tried = TestRunner::new_with_rng(config, rng)
+    let holds = RefCell::new(holds);
+    let tried = TestRunner::new(config)
         .run(values, |value| (holds.borrow_mut())(&value).map_err(TestCaseError::fail));
     match tried {
         Ok(()) => {}
@@ -89,4 +85,17 @@ fn whatever_happens_at_the_same_time_comes_out_as_if_one_by_one() {
 #[test]
 fn whatever_is_wrong_with_the_counts_they_are_repaired_or_kept_as_the_reference_says() {
     all_go_well(40, &story::drifted_stories());
+}
+
+#[test]
+fn whatever_key_the_bucket_holds_its_body_is_kept_while_it_lives_and_deleted_after() {
+    let runtime = Runtime::new().expect("runtime");
+    let world = runtime.block_on(support::World::new());
+    let (mut held, mut all) = (0, 0);
+    check(25, &keys::keys(), |keys| {
+        all += keys.len();
+        held += runtime.block_on(keys::survive_the_round_trip(&world, keys))?;
+        Ok(())
+    });
+    assert!(held * 10 > all * 9, "the store held only {held} of {all} keys as they were");
 }

@@ -218,12 +218,14 @@ impl Reference {
         alive.filter_map(|(code, paste)| Some((code.clone(), paste.body?))).collect()
     }
 
-    /// What is left when everything that has expired is gone. For stories with right counts.
+    /// What is left when all backoffs have ended and everything that has expired is gone. For
+    /// stories with right counts.
     pub fn drained(&self) -> Self {
         let mut end = Self { uploads: self.uploads, ..Self::default() };
         for (code, paste) in &self.pastes {
             if paste.status == Status::Deleted || !paste.has_expired() {
-                end.pastes.insert(code.clone(), paste.clone());
+                let retry = if paste.retry == When::Unset { When::Unset } else { When::Past(0) };
+                end.pastes.insert(code.clone(), Paste { retry, ..paste.clone() });
             }
         }
         for (body, content) in &self.content {

@@ -96,6 +96,8 @@ pub enum Action {
     Extend {
         paste: usize,
         until: Until,
+        /// By a statement of the writer's own, which leaves the retry columns alone.
+        plainly: bool,
     },
     ExpireNow(usize),
     /// From now on S3 refuses these keys.
@@ -153,6 +155,11 @@ fn claim() -> impl Strategy<Value = Action> {
         .prop_map(|(worker, size, busy, marked)| Action::Claim { worker, size, busy, marked })
 }
 
+fn extend() -> impl Strategy<Value = Action> {
+    (0..8_usize, later(), prop::bool::weighted(0.3))
+        .prop_map(|(paste, until, plainly)| Action::Extend { paste, until, plainly })
+}
+
 /// What may happen at the same time as anything else.
 fn step() -> impl Strategy<Value = Action> {
     let which = 0..8_usize;
@@ -168,7 +175,7 @@ fn step() -> impl Strategy<Value = Action> {
         4 => which.clone().prop_map(Action::Lapse),
         5 => (0..CODES, 0..BODIES, until())
             .prop_map(|(code, body, until)| Action::Put { code, body, until }),
-        2 => (which.clone(), later()).prop_map(|(paste, until)| Action::Extend { paste, until }),
+        3 => extend(),
         2 => which.prop_map(Action::ExpireNow),
     ]
 }

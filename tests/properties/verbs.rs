@@ -23,7 +23,7 @@ pub enum Step {
     Sweep,
     EndBackoff(Vec<(String, i64)>),
     Put { code: String, body: u8, key: String, expires: When },
-    Extend { code: String, expires: When },
+    Extend { code: String, expires: When, plainly: bool },
     ExpireNow(String),
     Refuse(Option<String>),
 }
@@ -119,7 +119,7 @@ impl Reference {
                 Answer::Done
             }
             Step::Put { code, body, key, expires } => self.put(code, *body, key, *expires),
-            Step::Extend { code, expires } => self.extend(code, *expires),
+            Step::Extend { code, expires, plainly } => self.extend(code, *expires, *plainly),
             Step::ExpireNow(code) => self.expire_now(code),
             Step::Refuse(text) => {
                 self.refusing.clone_from(text);
@@ -349,12 +349,15 @@ impl Reference {
         Answer::Put("stored".into(), Some(key.into()), false)
     }
 
-    fn extend(&mut self, code: &str, expires: When) -> Answer {
+    fn extend(&mut self, code: &str, expires: When, plainly: bool) -> Answer {
         let Some(paste) = self.pastes.get_mut(code).filter(|paste| paste.can_be_changed()) else {
             return Answer::Changed(false);
         };
-        (paste.expires, paste.retry) = (expires, When::Unset);
-        (paste.attempts, paste.blame) = (0, Blame::Nobody);
+        paste.expires = expires;
+        if !plainly {
+            paste.retry = When::Unset;
+            (paste.attempts, paste.blame) = (0, Blame::Nobody);
+        }
         Answer::Changed(true)
     }
 
