@@ -13,13 +13,20 @@
 mod support;
 
 mod keys;
+mod story;
+
+mod plant;
+mod play;
+mod resolve;
+mod steps;
+
+mod others;
+mod reference;
+mod verbs;
+
 mod observe;
 mod perform;
-mod play;
-mod reference;
 mod stage;
-mod story;
-mod verbs;
 
 use std::{cell::RefCell, fmt::Debug};
 

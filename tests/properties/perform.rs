@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use super::{
     reference::{Taken, When},
     stage::{Held, Stage, size_bytes, text},
+    steps::{Answer, Step, Sweep},
     support::{faulty_s3::Mood, hash},
-    verbs::{Answer, Step, Sweep},
 };
 
 /// A finish before the release is refused again and again; so long is waited for a wrong one.
@@ -105,7 +105,7 @@ impl Stage {
         if doomed.len() != released.doomed.len() || !released.detached.is_empty() {
             return Answer::Broke(format!("{released:?}"));
         }
-        let answer = Answer::Released(doomed, released.bytes, released.drift);
+        let answer = Answer::Released { doomed, bytes: released.bytes, drift: released.drift };
         self.hold(id, |held| held.released = Some(released));
         answer
     }
@@ -139,7 +139,7 @@ impl Stage {
         match finished {
             Ok(finished) => {
                 let failed = finished.failed.into_iter().map(|(code, _)| code).collect();
-                Answer::Finished(finished.rows, failed)
+                Answer::Finished { rows: finished.rows, failed }
             }
             Err(error) => failed(&error),
         }
@@ -197,7 +197,7 @@ impl Stage {
             let drop = self.world.s3.delete_object().bucket(&self.world.bucket).key(key);
             drop.send().await.expect("drop the upload");
         }
-        Answer::Put(row.get("outcome"), row.get("s3_key"), dropped)
+        Answer::Put { outcome: row.get("outcome"), key: row.get("s3_key"), dropped }
     }
 
     async fn execute(

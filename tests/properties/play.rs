@@ -8,11 +8,12 @@ use paste_cleanup::worker::summary::StoppedBecause;
 
 use super::{
     observe::differences,
-    reference::{Blame, Content, Paste, Reference, State, Status, When},
+    plant::plant,
+    reference::{Reference, State, When},
     stage::{Stage, text},
-    story::{Action, Drift, Keys, Kind, Planted, Story, Until},
+    steps::{Answer, Step},
+    story::Story,
     support::{drain, faulty_s3::Mood, invariants::Expected},
-    verbs::{Answer, Step},
 };
 
 /// Where the story's clock stands for puts and ended backoffs: after all planted times.
@@ -20,11 +21,11 @@ const FIRST_SCENE: i64 = 1000;
 const SECONDS_PER_SCENE: i64 = 50;
 
 /// A story on its way.
-struct Play<'a> {
+pub struct Play<'a> {
     stage: &'a Stage,
-    reference: Reference,
+    pub reference: Reference,
     /// Claims in the order in which they were made.
-    claims: Vec<i64>,
+    pub claims: Vec<i64>,
     right_counts: bool,
     /// What happened so far, to be read when it goes wrong.
     transcript: Vec<String>,
@@ -41,56 +42,6 @@ pub async fn play(stage: &mut Stage, story: &Story) -> Result<(), String> {
         Ok(()) => Ok(()),
         Err(wrong) => Err(format!("{}\n  → {wrong}", play.transcript.join("\n"))),
     }
-}
-
-/// The reference at the beginning.
-fn plant(story: &Story) -> Reference {
-    let mut reference = Reference::default();
-    for (n, planted) in story.graph.iter().enumerate() {
-        // Due times are all different, and in another order than the short codes.
-        let overdue = (n as i64 * 37) % 101;
-        let paste = plant_paste(&mut reference, planted, overdue);
-        reference.pastes.insert(format!("p{n}"), paste);
-    }
-    for body in 0..super::story::BODIES {
-        let holders = reference.holders(body);
-        let drift = story.drift.get(usize::from(body)).copied().unwrap_or(Drift::Off(0));
-        if holders == 0 {
-            continue;
-        }
-        let key = reference.fresh_key(body);
-        reference.objects.insert(key.clone());
-        if let Drift::Off(by) = drift {
-            let ref_count = (holders + by).max(0);
-            reference.content.insert(body, Content { key, ref_count });
-        }
-    }
-    reference
-}
-
-fn plant_paste(reference: &mut Reference, planted: &Planted, overdue: i64) -> Paste {
-    let mut paste = Paste::new(Some(planted.body), When::Past(overdue));
-    match planted.kind {
-        Kind::Expired => {}
-        Kind::ExpiresLater => paste.expires = When::Later(0),
-        Kind::NeverExpires => paste.expires = When::Unset,
-        Kind::CameBack(attempts) | Kind::BacksOff(attempts) => {
-            let backs_off = matches!(planted.kind, Kind::BacksOff(_));
-            // A retry is due in another order than the expiry was.
-            paste.retry = if backs_off { When::Later(0) } else { When::Past(500 - overdue) };
-            (paste.attempts, paste.blame) = (attempts, Blame::Worker);
-        }
-        Kind::Owes(attempts) => {
-            let key = reference.fresh_key(planted.body);
-            reference.objects.insert(key.clone());
-            (paste.body, paste.doomed_key) = (None, Some(key));
-            (paste.attempts, paste.blame) = (attempts, Blame::S3);
-            paste.retry = When::Past(500 - overdue);
-        }
-        Kind::Tombstone => (paste.status, paste.body) = (Status::Deleted, None),
-        Kind::Stray => paste.status = Status::InProgress(None),
-    }
-    paste
 }
 
 impl Play<'_> {
@@ -121,8 +72,11 @@ impl Play<'_> {
             join_all(steps.iter().enumerate().map(|(slot, step)| self.stage.perform(step, slot)))
                 .await;
         let told: Vec<(&Step, &Answer)> = steps.iter().zip(&answers).collect();
-        let together = if told.len() > 1 { "all at once: " } else { "" };
-        self.transcript.push(format!("  {together}{told:?}"));
+        if told.len() > 1 {
+            self.transcript.push("  all at once:".into());
+        }
+        let lines = told.iter().map(|(step, answer)| format!("  {step:?}: {answer:?}"));
+        self.transcript.extend(lines);
         let mut made: Vec<i64> = answers.iter().filter_map(claimed).collect();
         made.sort_unstable();
         self.claims.extend(made);
@@ -178,103 +132,11 @@ impl Play<'_> {
         Ok(())
     }
 
-    async fn silence(&mut self, id: i64) {
+    pub async fn silence(&mut self, id: i64) {
         let silence = Step::Silence(id);
         let answer = self.stage.perform(&silence, 0).await;
         self.reference.follow(&silence, &answer);
         self.transcript.push(format!("  the worker of claim {id} is silent"));
-    }
-
-    /// What the action means here and now. `None`: nothing to do it to.
-    async fn resolve(&mut self, action: &Action, second: i64, alone: bool) -> Option<Step> {
-        let step = match action {
-            Action::Claim { worker, size, busy, marked } => {
-                let own = |id: &&i64| self.reference.claims[*id].lease.worker == *worker;
-                let after = self.claims.iter().rev().find(own).copied().filter(|_| *marked);
-                Step::Claim { worker: *worker, size: *size, busy: *busy, after }
-            }
-            Action::Next(which) => self.next_step(*which)?,
-            Action::Release(which) => Step::Release(self.claim(*which)?),
-            Action::DeleteObjects(which) => {
-                let id = self.claim(*which)?;
-                self.reference.claims[&id].in_hand.as_ref()?;
-                Step::DeleteObjects(id)
-            }
-            Action::Finish(which) => {
-                let id = self.claim(*which)?;
-                let claim = &self.reference.claims[&id];
-                // Too early is refused only as long as nobody else releases the claim.
-                let early = claim.in_hand.is_none() && (alone || claim.lease.reset);
-                (early || claim.refused.is_some()).then_some(Step::Finish(id))?
-            }
-            Action::GiveBack(which) => Step::GiveBack(self.claim(*which)?),
-            Action::Silence(which) => Step::Silence(self.claim(*which)?),
-            Action::Sweep => Step::Sweep,
-            Action::Lapse(which) => {
-                self.silence(self.claim(*which)?).await;
-                Step::Sweep
-            }
-            Action::EndBackoff => {
-                let waiting = self.waiting(second);
-                (!waiting.is_empty()).then_some(Step::EndBackoff(waiting))?
-            }
-            Action::Put { code, body, until } => Step::Put {
-                code: format!("p{code}"),
-                body: *body,
-                key: self.reference.fresh_key(*body),
-                expires: when(*until, second),
-            },
-            Action::Extend { paste, until, plainly } => Step::Extend {
-                code: self.paste(*paste),
-                expires: when(*until, second),
-                plainly: *plainly,
-            },
-            Action::ExpireNow(paste) => Step::ExpireNow(self.paste(*paste)),
-            Action::Refuse(keys) => {
-                let text = match keys {
-                    Keys::None => None,
-                    Keys::OfBody(body) => Some(format!("b{body}/")),
-                    Keys::All => Some("/".into()),
-                };
-                (self.reference.refusing != text).then_some(Step::Refuse(text))?
-            }
-        };
-        Some(step)
-    }
-
-    fn claim(&self, which: usize) -> Option<i64> {
-        let claims = self.claims.len();
-        (claims > 0).then(|| self.claims[claims - 1 - which % claims])
-    }
-
-    /// The next step of a claim that is not finished.
-    fn next_step(&self, which: usize) -> Option<Step> {
-        let unfinished = |id: &&i64| !self.reference.claims[*id].lease.finished;
-        let unfinished: Vec<i64> = self.claims.iter().filter(unfinished).copied().collect();
-        let id = *unfinished.get(which % unfinished.len().max(1))?;
-        let claim = &self.reference.claims[&id];
-        Some(match (&claim.in_hand, &claim.refused) {
-            (None, _) => Step::Release(id),
-            (Some(_), None) => Step::DeleteObjects(id),
-            (Some(_), Some(_)) => Step::Finish(id),
-        })
-    }
-
-    /// A paste, those that can still be changed first; or none.
-    fn paste(&self, which: usize) -> String {
-        let (whole, others): (Vec<_>, Vec<_>) =
-            self.reference.pastes.iter().partition(|(_, paste)| paste.can_be_changed());
-        let named = whole.into_iter().chain(others).nth(which);
-        named.map_or_else(|| "nowhere".into(), |(code, _)| code.clone())
-    }
-
-    /// Everything that backs off, with the times at which it becomes due now.
-    fn waiting(&self, second: i64) -> Vec<(String, i64)> {
-        let waits = |paste: &Paste| {
-            paste.status == Status::NotExpired && matches!(paste.retry, When::Later(_))
-        };
-        let waiting = self.reference.pastes.iter().filter(|(_, paste)| waits(paste));
-        waiting.map(|(code, _)| code.clone()).zip(second..).collect()
     }
 
     /// Nobody works any more, S3 refuses nothing, backoffs end, a person looked at the dead
@@ -315,14 +177,6 @@ impl Play<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn when(until: Until, second: i64) -> When {
-    match until {
-        Until::Past => When::Past(second),
-        Until::Future => When::Later(0),
-        Until::Never => When::Unset,
     }
 }
 

@@ -260,3 +260,9 @@ impl Reference {
         broken
     }
 }
+
+/// The square of the attempts in seconds, up to the cap.
+pub fn backoff(attempts: i16) -> When {
+    let attempts = i64::from(attempts);
+    When::Later((attempts * attempts).min(BACKOFF_CAP))
+}

@@ -1,65 +1,15 @@
-//! What each step does to the reference, and what it answers.
+//! What each step of a claim does to the reference, and what it must answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     reference::{
-        BACKOFF_CAP, BATCH_SIZE, Blame, Claim, Content, Lease, MAX_ATTEMPTS, Paste, Reference,
-        Status, Taken, When,
+        Blame, Claim, Lease, MAX_ATTEMPTS, Paste, Reference, Status, Taken, When, backoff,
     },
     stage::size_bytes,
+    steps::{Answer, Step},
     story::WORKERS,
 };
-
-/// An action that is about to happen: it names what is really there.
-#[derive(Debug, Clone)]
-pub enum Step {
-    Claim { worker: usize, size: u32, busy: bool, after: Option<i64> },
-    Release(i64),
-    DeleteObjects(i64),
-    Finish(i64),
-    GiveBack(i64),
-    Silence(i64),
-    Sweep,
-    EndBackoff(Vec<(String, i64)>),
-    Put { code: String, body: u8, key: String, expires: When },
-    Extend { code: String, expires: When, plainly: bool },
-    ExpireNow(String),
-    Refuse(Option<String>),
-}
-
-/// What a step answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    Done,
-    Claimed(Option<(i64, BTreeMap<String, Taken>)>),
-    /// Doomed keys with their heirs, bytes, bodies whose count was wrong.
-    Released(BTreeMap<String, String>, i64, usize),
-    /// So many objects are gone.
-    Deleted(usize),
-    /// Rows deleted, pastes that failed.
-    Finished(u64, BTreeSet<String>),
-    GivenBack(usize),
-    /// The claim was reset: nothing was done.
-    Lost,
-    /// The claim is not in the expected state: nothing was done.
-    Refused,
-    Swept(Sweep),
-    /// Outcome, key of the body, whether the upload was dropped.
-    Put(String, Option<String>, bool),
-    /// Whether there was something to do.
-    Changed(bool),
-    Broke(String),
-}
-
-/// What a sweep found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sweep {
-    pub claims: usize,
-    pub rows: usize,
-    pub dead_letters: usize,
-    pub strays: u64,
-}
 
 /// A batch is a tenth the size for each attempt.
 fn share(size: u32, attempts: i16) -> usize {
@@ -67,25 +17,8 @@ fn share(size: u32, attempts: i16) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX).max(1)
 }
 
-fn runs_alone(size: u32, attempts: i16) -> bool {
+pub fn runs_alone(size: u32, attempts: i16) -> bool {
     attempts > 0 && share(size, attempts) == 1
-}
-
-impl Step {
-    /// The claim whose row it may lock.
-    pub fn claim(&self) -> Option<i64> {
-        match self {
-            Self::Release(id) | Self::Finish(id) | Self::GiveBack(id) | Self::Silence(id) => {
-                Some(*id)
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether it may put or delete objects.
-    pub fn touches_objects(&self) -> bool {
-        matches!(self, Self::DeleteObjects(_) | Self::Put { .. })
-    }
 }
 
 impl Reference {
@@ -128,11 +61,11 @@ impl Reference {
         }
     }
 
-    fn claim_mut(&mut self, id: i64) -> &mut Claim {
+    pub fn claim_mut(&mut self, id: i64) -> &mut Claim {
         self.claims.get_mut(&id).expect("a claim of the story")
     }
 
-    fn paste_mut(&mut self, code: &str) -> &mut Paste {
+    pub fn paste_mut(&mut self, code: &str) -> &mut Paste {
         self.pastes.get_mut(code).expect("a paste of the story")
     }
 
@@ -184,7 +117,7 @@ impl Reference {
         }
         let claim = self.claim_mut(id);
         claim.in_hand = Some(claim.lease.heirs.clone());
-        Answer::Released(claim.lease.heirs.clone(), claim.bytes, drift)
+        Answer::Released { doomed: claim.lease.heirs.clone(), bytes: claim.bytes, drift }
     }
 
     /// The batch's references go, and with the last one the body. Says how many counts were wrong.
@@ -244,7 +177,7 @@ impl Reference {
         let refused = claim.refused.expect("objects deleted");
         let failed: BTreeSet<String> = refused.values().cloned().collect();
         if let Some(rows) = claim.lease.rows_deleted {
-            return Answer::Finished(rows, failed);
+            return Answer::Finished { rows, failed };
         }
         for (key, code) in refused {
             self.detach(&code, key);
@@ -258,7 +191,7 @@ impl Reference {
         let rows = gone.len() as u64;
         (lease.finished, lease.rows_deleted) = (true, Some(rows));
         lease.heirs.clear();
-        Answer::Finished(rows, failed)
+        Answer::Finished { rows, failed }
     }
 
     fn detach(&mut self, code: &str, key: String) {
@@ -282,107 +215,13 @@ impl Reference {
         paste.status = Status::Deleted;
         (paste.body, paste.doomed_key, paste.retry) = (None, None, When::Unset);
     }
-
-    fn sweep(&mut self) -> Sweep {
-        let silent = self.claims.iter().filter(|(_, claim)| claim.silent && claim.is_open());
-        let silent: Vec<i64> =
-            silent.map(|(id, _)| *id).filter(|id| !self.locked.contains(id)).collect();
-        let mut swept = Sweep::default();
-        for id in silent {
-            let reset = self.reset(id, true);
-            swept.claims += 1;
-            swept.rows += reset.rows;
-            swept.dead_letters += reset.dead_letters;
-        }
-        for paste in self.pastes.values_mut() {
-            if paste.status == Status::InProgress(None) {
-                paste.status = Status::NotExpired;
-                paste.attempts += 1;
-                (paste.retry, paste.blame) = (backoff(paste.attempts), Blame::Worker);
-                swept.strays += 1;
-            }
-        }
-        swept
-    }
-
-    /// All rows go back; with their debts, if they were released.
-    fn reset(&mut self, id: i64, counts: bool) -> Sweep {
-        let claim = self.claims[&id].clone();
-        let mut done = Sweep::default();
-        for paste in self.pastes.values_mut() {
-            if paste.status != Status::InProgress(Some(id)) {
-                continue;
-            }
-            paste.status = Status::NotExpired;
-            if claim.lease.released {
-                paste.body = None;
-            }
-            if counts {
-                let alone = claim.lease.rows_claimed == 1 && runs_alone(BATCH_SIZE, paste.attempts);
-                paste.attempts += 1;
-                let dead = alone && paste.attempts >= MAX_ATTEMPTS;
-                paste.retry = if dead { When::Infinity } else { backoff(paste.attempts) };
-                paste.blame = Blame::Worker;
-                done.dead_letters += usize::from(dead);
-            }
-            done.rows += 1;
-        }
-        for (key, heir) in &claim.lease.heirs {
-            self.paste_mut(heir).doomed_key = Some(key.clone());
-        }
-        self.claim_mut(id).lease.reset = true;
-        done
-    }
-
-    fn put(&mut self, code: &str, body: u8, key: &str, expires: When) -> Answer {
-        if let Some(paste) = self.pastes.get(code) {
-            let content = paste.body.and_then(|body| self.content.get(&body));
-            return Answer::Put("duplicate".into(), content.map(|c| c.key.clone()), true);
-        }
-        self.pastes.insert(code.into(), Paste::new(Some(body), expires));
-        if let Some(content) = self.content.get_mut(&body) {
-            content.ref_count += 1;
-            return Answer::Put("stored".into(), Some(content.key.clone()), true);
-        }
-        self.content.insert(body, Content { key: key.into(), ref_count: 1 });
-        self.objects.insert(key.into());
-        Answer::Put("stored".into(), Some(key.into()), false)
-    }
-
-    fn extend(&mut self, code: &str, expires: When, plainly: bool) -> Answer {
-        let Some(paste) = self.pastes.get_mut(code).filter(|paste| paste.can_be_changed()) else {
-            return Answer::Changed(false);
-        };
-        paste.expires = expires;
-        if !plainly {
-            paste.retry = When::Unset;
-            (paste.attempts, paste.blame) = (0, Blame::Nobody);
-        }
-        Answer::Changed(true)
-    }
-
-    fn expire_now(&mut self, code: &str) -> Answer {
-        let now = self.tick();
-        let whole = self.pastes.get_mut(code).filter(|paste| paste.can_be_changed());
-        let Some(paste) = whole.filter(|paste| !paste.has_expired()) else {
-            return Answer::Changed(false);
-        };
-        paste.expires = When::Past(now);
-        Answer::Changed(true)
-    }
-}
-
-/// The square of the attempts in seconds, up to the cap.
-fn backoff(attempts: i16) -> When {
-    let attempts = i64::from(attempts);
-    When::Later((attempts * attempts).min(BACKOFF_CAP))
 }
 
 /// Any row of the batch that held the body may owe its key.
 fn allowed_heir(said: &Answer, key: &str, holders: &BTreeSet<&String>) -> String {
-    let Answer::Released(heirs, ..) = said else {
+    let Answer::Released { doomed, .. } = said else {
         return "nobody".into();
     };
-    let heir = heirs.get(key).filter(|heir| holders.contains(heir));
+    let heir = doomed.get(key).filter(|heir| holders.contains(heir));
     heir.cloned().unwrap_or_else(|| format!("one of {holders:?}"))
 }

@@ -1,0 +1,119 @@
+//! What an action means here and now: the numbers of a story become claims and pastes.
+
+use super::{
+    play::Play,
+    reference::{Paste, Status, When},
+    steps::Step,
+    story::{Action, Keys, Until},
+};
+
+impl Play<'_> {
+    /// The step that the action is. `None`: there is nothing to do it to.
+    pub async fn resolve(&mut self, action: &Action, second: i64, alone: bool) -> Option<Step> {
+        let step = match action {
+            Action::Claim { worker, size, busy, marked } => {
+                let after = self.last_claim_of(*worker).filter(|_| *marked);
+                Step::Claim { worker: *worker, size: *size, busy: *busy, after }
+            }
+            Action::Next(which) => self.next_step(*which)?,
+            Action::Release(which) => Step::Release(self.claim(*which)?),
+            Action::DeleteObjects(which) => {
+                let id = self.claim(*which)?;
+                self.reference.claims[&id].in_hand.as_ref()?;
+                Step::DeleteObjects(id)
+            }
+            Action::Finish(which) => self.finish(*which, alone)?,
+            Action::GiveBack(which) => Step::GiveBack(self.claim(*which)?),
+            Action::Silence(which) => Step::Silence(self.claim(*which)?),
+            Action::Sweep => Step::Sweep,
+            Action::Lapse(which) => {
+                self.silence(self.claim(*which)?).await;
+                Step::Sweep
+            }
+            Action::EndBackoff => {
+                let waiting = self.waiting(second);
+                (!waiting.is_empty()).then_some(Step::EndBackoff(waiting))?
+            }
+            Action::Put { code, body, until } => Step::Put {
+                code: format!("p{code}"),
+                body: *body,
+                key: self.reference.fresh_key(*body),
+                expires: when(*until, second),
+            },
+            Action::Extend { paste, until, plainly } => Step::Extend {
+                code: self.paste(*paste),
+                expires: when(*until, second),
+                plainly: *plainly,
+            },
+            Action::ExpireNow(paste) => Step::ExpireNow(self.paste(*paste)),
+            Action::Refuse(keys) => self.refuse(*keys)?,
+        };
+        Some(step)
+    }
+
+    fn last_claim_of(&self, worker: usize) -> Option<i64> {
+        let own = |id: &&i64| self.reference.claims[*id].lease.worker == worker;
+        self.claims.iter().rev().find(own).copied()
+    }
+
+    /// A finish that is due, or one that comes before the release.
+    fn finish(&self, which: usize, alone: bool) -> Option<Step> {
+        let id = self.claim(which)?;
+        let claim = &self.reference.claims[&id];
+        // Too early is refused only as long as nobody else releases the claim.
+        let early = claim.in_hand.is_none() && (alone || claim.lease.reset);
+        (early || claim.refused.is_some()).then_some(Step::Finish(id))
+    }
+
+    fn refuse(&self, keys: Keys) -> Option<Step> {
+        let text = match keys {
+            Keys::None => None,
+            Keys::OfBody(body) => Some(format!("b{body}/")),
+            Keys::All => Some("/".into()),
+        };
+        (self.reference.refusing != text).then_some(Step::Refuse(text))
+    }
+
+    fn claim(&self, which: usize) -> Option<i64> {
+        let claims = self.claims.len();
+        (claims > 0).then(|| self.claims[claims - 1 - which % claims])
+    }
+
+    /// The next step of a claim that is not finished.
+    fn next_step(&self, which: usize) -> Option<Step> {
+        let unfinished = |id: &&i64| !self.reference.claims[*id].lease.finished;
+        let unfinished: Vec<i64> = self.claims.iter().filter(unfinished).copied().collect();
+        let id = *unfinished.get(which % unfinished.len().max(1))?;
+        let claim = &self.reference.claims[&id];
+        Some(match (&claim.in_hand, &claim.refused) {
+            (None, _) => Step::Release(id),
+            (Some(_), None) => Step::DeleteObjects(id),
+            (Some(_), Some(_)) => Step::Finish(id),
+        })
+    }
+
+    /// A paste, those that can still be changed first; or none.
+    fn paste(&self, which: usize) -> String {
+        let (whole, others): (Vec<_>, Vec<_>) =
+            self.reference.pastes.iter().partition(|(_, paste)| paste.can_be_changed());
+        let named = whole.into_iter().chain(others).nth(which);
+        named.map_or_else(|| "nowhere".into(), |(code, _)| code.clone())
+    }
+
+    /// Everything that backs off, with the times at which it becomes due now.
+    pub fn waiting(&self, second: i64) -> Vec<(String, i64)> {
+        let waits = |paste: &Paste| {
+            paste.status == Status::NotExpired && matches!(paste.retry, When::Later(_))
+        };
+        let waiting = self.reference.pastes.iter().filter(|(_, paste)| waits(paste));
+        waiting.map(|(code, _)| code.clone()).zip(second..).collect()
+    }
+}
+
+fn when(until: Until, second: i64) -> When {
+    match until {
+        Until::Past => When::Past(second),
+        Until::Future => When::Later(0),
+        Until::Never => When::Unset,
+    }
+}

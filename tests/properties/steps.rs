@@ -1,0 +1,82 @@
+//! Steps of a story, as both sides are asked for them, and what they answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::reference::{Taken, When};
+
+/// An action that is about to happen: it names what is really there.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Claim { worker: usize, size: u32, busy: bool, after: Option<i64> },
+    Release(i64),
+    DeleteObjects(i64),
+    Finish(i64),
+    GiveBack(i64),
+    Silence(i64),
+    Sweep,
+    EndBackoff(Vec<(String, i64)>),
+    Put { code: String, body: u8, key: String, expires: When },
+    Extend { code: String, expires: When, plainly: bool },
+    ExpireNow(String),
+    Refuse(Option<String>),
+}
+
+/// What a step answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Done,
+    Claimed(Option<(i64, BTreeMap<String, Taken>)>),
+    Released {
+        /// Doomed keys with their heirs.
+        doomed: BTreeMap<String, String>,
+        bytes: i64,
+        /// Bodies whose count was wrong.
+        drift: usize,
+    },
+    /// So many objects are gone.
+    Deleted(usize),
+    Finished {
+        rows: u64,
+        failed: BTreeSet<String>,
+    },
+    GivenBack(usize),
+    /// The claim was reset: nothing was done.
+    Lost,
+    /// The claim is not in the expected state: nothing was done.
+    Refused,
+    Swept(Sweep),
+    Put {
+        outcome: String,
+        key: Option<String>,
+        dropped: bool,
+    },
+    /// Whether there was something to do.
+    Changed(bool),
+    Broke(String),
+}
+
+/// What a sweep found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sweep {
+    pub claims: usize,
+    pub rows: usize,
+    pub dead_letters: usize,
+    pub strays: u64,
+}
+
+impl Step {
+    /// The claim whose row it may lock.
+    pub fn claim(&self) -> Option<i64> {
+        match self {
+            Self::Release(id) | Self::Finish(id) | Self::GiveBack(id) | Self::Silence(id) => {
+                Some(*id)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it may put or delete objects.
+    pub fn touches_objects(&self) -> bool {
+        matches!(self, Self::DeleteObjects(_) | Self::Put { .. })
+    }
+}
