@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use paste_cleanup::{
     claim::{Claim, StepError},
+    postgres::describe,
     watchdog::sweep,
     worker::{PhaseTimes, claim::Wanted, delete_objects::ObjectsGone},
 };
@@ -19,9 +20,9 @@ use super::{
 /// A finish before the release is refused again and again; so long is waited for a wrong one.
 const REFUSED_FOR: Duration = Duration::from_millis(80);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What silences a claim for good.
-const SILENT: &str = "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours'
-                      WHERE id = $1 AND finished_at IS NULL AND reset_at IS NULL";
+/// Of a claim that is over, too: nobody beats it any more.
+const SILENT: &str =
+    "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours' WHERE id = $1";
 /// What a writer may say instead of paste_extend.
 const EXTEND: &str = "WITH extended AS (
         UPDATE pastes SET expires_at = $2
@@ -190,7 +191,7 @@ impl Stage {
             .await;
         let row = match row {
             Ok(row) => row,
-            Err(error) => return Answer::Broke(error.to_string()),
+            Err(error) => return Answer::Broke(describe(&error)),
         };
         let dropped = row.get("drop_upload");
         if dropped {
@@ -208,7 +209,7 @@ impl Stage {
     ) -> Answer {
         match self.writers[slot].execute(sql, args).await {
             Ok(_) => Answer::Done,
-            Err(error) => Answer::Broke(error.to_string()),
+            Err(error) => Answer::Broke(describe(&error)),
         }
     }
 
@@ -220,7 +221,7 @@ impl Stage {
     ) -> Answer {
         match self.writers[slot].query_one(sql, args).await {
             Ok(row) => Answer::Changed(row.get(0)),
-            Err(error) => Answer::Broke(error.to_string()),
+            Err(error) => Answer::Broke(describe(&error)),
         }
     }
 

@@ -7,6 +7,9 @@ use super::{
     story::{Action, Keys, Until},
 };
 
+/// What is put later has expired earlier: nothing says that due times only grow.
+const LATEST_PUT: i64 = 5000;
+
 impl Play<'_> {
     /// The step that the action is. `None`: there is nothing to do it to.
     pub async fn resolve(&mut self, action: &Action, second: i64, alone: bool) -> Option<Step> {
@@ -38,7 +41,7 @@ impl Play<'_> {
                 code: format!("p{code}"),
                 body: *body,
                 key: self.reference.fresh_key(*body),
-                expires: when(*until, second),
+                expires: when(*until, LATEST_PUT - second),
             },
             Action::Extend { paste, until, plainly } => Step::Extend {
                 code: self.paste(*paste),

@@ -78,7 +78,8 @@ impl Stage {
         let target = Target::new(&world.settings, "test", None).expect("target");
         let url = &world.database_url;
         Self {
-            drainer: world.worker().await,
+            // Shares of a large batch are large: fewer batches, the same result.
+            drainer: world.worker_with(|s| s.worker.batch_size = 10_000).await,
             watchdog: target.pool(3).expect("pool"),
             writers: join_all((0..3).map(|_| connect(url))).await,
             held: Mutex::default(),

@@ -151,7 +151,7 @@ fn later() -> impl Strategy<Value = Until> {
 
 fn claim() -> impl Strategy<Value = Action> {
     let size = prop_oneof![3 => 1..5_u32, 2 => 5..21_u32];
-    (0..WORKERS, size, prop::bool::weighted(0.2), prop::bool::weighted(0.2))
+    (0..WORKERS, size, prop::bool::weighted(0.2), prop::bool::weighted(0.4))
         .prop_map(|(worker, size, busy, marked)| Action::Claim { worker, size, busy, marked })
 }
 
