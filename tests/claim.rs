@@ -174,6 +174,20 @@ async fn a_busy_worker_leaves_rows_alone_that_must_run_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_takes_nothing_has_let_go_of_every_row_when_it_says_so() {
+    let world = World::new().await;
+    world.put("culprit", "a", Ago(100.0)).await;
+    world.run_sql("UPDATE pastes SET attempts = 3 WHERE short_code = 'culprit'").await;
+    let worker = world.worker().await;
+    let free = "SELECT count(*) FROM (SELECT FROM pastes FOR UPDATE SKIP LOCKED) AS free";
+    for _ in 0..200 {
+        let wanted = Wanted { size: 100, mark: None, busy: true, until: None };
+        assert!(worker.claim(wanted).await.expect("claim").is_none(), "it must run alone");
+        assert_eq!(world.count(free).await, 1, "whoever claims next would pass it by");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_low_water_mark_skips_what_lies_before_it_and_a_plain_look_finds_it() {
     let world = World::new().await;
     world.put("old", "a", Ago(1000.0)).await;

@@ -131,6 +131,9 @@ impl Worker {
             .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible, &*suspect])
             .await?;
         let Some(first) = rows.first() else {
+            // Waited for: rows that must run alone are locked by now, and the next one to hold the
+            // lock would pass them by.
+            transaction.rollback().await?;
             return Ok(None);
         };
         failpoint::reached("claim.marked");
