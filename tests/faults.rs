@@ -10,18 +10,21 @@ use support::{
     *,
 };
 
-/// A world whose worker talks to an S3 in a mood.
+/// A world whose worker talks to an S3 in a mood, and is soon tired of it.
 async fn world_with(mood: Mood) -> (World, FaultyS3, Arc<Worker>) {
     let world = World::new().await;
     let s3 = FaultyS3::start(&world, Mood::Fine).await;
-    let worker = world
-        .worker_with(|settings| {
-            settings.s3.endpoint = Some(s3.url.clone());
-            settings.s3.deadline = Duration::from_secs(1);
-        })
-        .await;
+    let worker = worker_within(&world, &s3, Duration::from_secs(1)).await;
     s3.mood(mood);
     (world, s3, worker)
+}
+
+async fn worker_within(world: &World, s3: &FaultyS3, deadline: Duration) -> Arc<Worker> {
+    let change = |settings: &mut paste_cleanup::config::Settings| {
+        settings.s3.endpoint = Some(s3.url.clone());
+        settings.s3.deadline = deadline;
+    };
+    world.worker_with(change).await
 }
 
 fn refusing(text: String, code: &'static str) -> Mood {
@@ -185,11 +188,13 @@ async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_detached_alone() {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let (world, s3, _) = world_with(Mood::Fine).await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let key = world.put("culprit", "poison", Ago(60.0)).await;
+    // It takes a dozen calls to find it.
+    let worker = worker_within(&world, &s3, Duration::from_secs(60)).await;
     s3.mood(Mood::Choking { text: key });
     let claim = claim_some(&worker, 100).await;
     carry_out(&worker, &claim).await;

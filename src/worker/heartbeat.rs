@@ -40,7 +40,9 @@ impl Worker {
         connection: &mut Option<Client>,
         every: Duration,
     ) -> Result<(), String> {
-        let patience = every.max(Duration::from_secs(5));
+        // A beat that hangs must not keep silent claims from being dropped in time.
+        let most = self.settings.watchdog.stuck_after / 2;
+        let patience = every.max(Duration::from_secs(5)).min(most);
         let beat = async {
             let client = match connection.take().filter(|client| !client.is_closed()) {
                 Some(client) => client,
