@@ -19,6 +19,8 @@ const PASTES: &str = "SELECT short_code, deletion_status::text AS status, claim_
 const CONTENT: &str = "SELECT content_hash, s3_key, ref_count FROM content";
 const CLAIMS: &str = "SELECT id, worker, rows_claimed, released_at IS NOT NULL AS released,
         finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset, rows_deleted,
+        coalesce(finished_at, reset_at) IS NULL
+            AND heartbeat_at < now() - interval '2 hours' AS silent,
         coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS keys
      FROM deletion_claims";
 /// Backoffs are some seconds; a story must not depend on how long it takes. $1 is a moment before
@@ -89,6 +91,7 @@ impl Stage {
         let lease = Lease {
             worker: worker.unwrap_or(usize::MAX),
             rows_claimed: usize::try_from(row.get::<_, i32>("rows_claimed")).expect("rows"),
+            silent: row.get("silent"),
             released: row.get("released"),
             finished: row.get("finished"),
             reset: row.get("reset"),

@@ -10,7 +10,7 @@ use super::{
 
 impl Reference {
     pub fn sweep(&mut self) -> Sweep {
-        let silent = self.claims.iter().filter(|(_, claim)| claim.silent && claim.is_open());
+        let silent = self.claims.iter().filter(|(_, claim)| claim.lease.silent);
         let silent: Vec<i64> =
             silent.map(|(id, _)| *id).filter(|id| !self.locked.contains(id)).collect();
         let mut swept = Sweep::default();
@@ -56,7 +56,8 @@ impl Reference {
         for (key, heir) in &claim.lease.heirs {
             self.paste_mut(heir).doomed_key = Some(key.clone());
         }
-        self.claim_mut(id).lease.reset = true;
+        let lease = &mut self.claim_mut(id).lease;
+        (lease.reset, lease.silent) = (true, false);
         done
     }
 

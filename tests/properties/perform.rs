@@ -134,7 +134,7 @@ impl Stage {
             Some(_) => finishing.await,
             None => match timeout(REFUSED_FOR, finishing).await {
                 Ok(finished) => finished,
-                Err(_) => return self.refused(id).await,
+                Err(_) => return self.refused().await,
             },
         };
         match finished {
@@ -146,10 +146,16 @@ impl Stage {
         }
     }
 
-    /// The try that was broken off may still hold the claim's lock for a moment.
-    async fn refused(&self, id: i64) -> Answer {
-        let wait = "SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE";
-        self.world.db.execute(wait, &[&id]).await.expect("wait for the lock");
+    /// The try that was broken off may still be on its way to a lock: waits until all workers are
+    /// idle, twice, lest it be between two statements.
+    async fn refused(&self) -> Answer {
+        let idle = "SELECT count(*) = 0 FROM pg_stat_activity
+                    WHERE datname = current_database() AND state <> 'idle'
+                      AND application_name LIKE 'cleanup-worker%'";
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            self.world.until("the workers are idle", idle).await;
+        }
         Answer::Refused
     }
 

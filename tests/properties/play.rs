@@ -1,7 +1,10 @@
 //! Playing a story: every scene on the real servers and in the reference, which must agree on every
 //! answer and, after every scene, on every row and every object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use paste_cleanup::worker::summary::StoppedBecause;
@@ -11,7 +14,7 @@ use super::{
     plant::plant,
     reference::{Reference, State, When},
     stage::{Stage, text},
-    steps::{Answer, Step},
+    steps::{Answer, Step, Sweep},
     story::Story,
     support::{drain, faulty_s3::Mood, invariants::Expected},
 };
@@ -19,6 +22,10 @@ use super::{
 /// Where the story's clock stands for puts and ended backoffs: after all planted times.
 const FIRST_SCENE: i64 = 1000;
 const SECONDS_PER_SCENE: i64 = 50;
+
+/// The shortest backoff: what happens at the same time must not take longer, or rows come due again
+/// in the middle of it.
+const SHORTEST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A story on its way.
 pub struct Play<'a> {
@@ -31,6 +38,20 @@ pub struct Play<'a> {
     transcript: Vec<String>,
 }
 
+/// Why a story ended early.
+#[derive(Debug)]
+pub enum Ended {
+    Wrong(String),
+    /// The machine was too busy to tell.
+    TooSlow,
+}
+
+impl From<String> for Ended {
+    fn from(wrong: String) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
 /// Plays the story to its end. The error says what happened and what was wrong with it.
 pub async fn play(stage: &mut Stage, story: &Story) -> Result<(), String> {
     let reference = plant(story);
@@ -39,13 +60,13 @@ pub async fn play(stage: &mut Stage, story: &Story) -> Result<(), String> {
     let mut play =
         Play { stage, reference, claims: Vec::new(), right_counts, transcript: Vec::new() };
     match play.all_scenes(story).await {
-        Ok(()) => Ok(()),
-        Err(wrong) => Err(format!("{}\n  → {wrong}", play.transcript.join("\n"))),
+        Ok(()) | Err(Ended::TooSlow) => Ok(()),
+        Err(Ended::Wrong(wrong)) => Err(format!("{}\n  → {wrong}", play.transcript.join("\n"))),
     }
 }
 
 impl Play<'_> {
-    async fn all_scenes(&mut self, story: &Story) -> Result<(), String> {
+    async fn all_scenes(&mut self, story: &Story) -> Result<(), Ended> {
         self.compare(vec![self.reference.clone()], true).await?;
         for (n, scene) in story.scenes.iter().enumerate() {
             let second = FIRST_SCENE + n as i64 * SECONDS_PER_SCENE;
@@ -66,37 +87,46 @@ impl Play<'_> {
 
     /// One step, or several at the same time: then what comes of it must be what comes of them in
     /// some order.
-    async fn scene(&mut self, steps: &[Step]) -> Result<(), String> {
-        let moment = self.stage.moment().await;
+    async fn scene(&mut self, steps: &[Step]) -> Result<(), Ended> {
+        let (moment, started) = (self.stage.moment().await, Instant::now());
         let answers =
             join_all(steps.iter().enumerate().map(|(slot, step)| self.stage.perform(step, slot)))
                 .await;
         let told: Vec<(&Step, &Answer)> = steps.iter().zip(&answers).collect();
+        self.note(&told);
+        if told.len() > 1 && started.elapsed() >= SHORTEST_BACKOFF && !answers.iter().any(broke) {
+            return Err(Ended::TooSlow);
+        }
+        let possible = self.explanations(&told)?;
+        let pauses = self.stage.park_backoffs(moment).await;
+        self.compare(possible, steps.iter().any(Step::touches_objects)).await?;
+        Ok(self.check_pauses(&pauses)?)
+    }
+
+    fn note(&mut self, told: &[(&Step, &Answer)]) {
         if told.len() > 1 {
             self.transcript.push("  all at once:".into());
         }
         let lines = told.iter().map(|(step, answer)| format!("  {step:?}: {answer:?}"));
         self.transcript.extend(lines);
-        let mut made: Vec<i64> = answers.iter().filter_map(claimed).collect();
+        let mut made: Vec<i64> = told.iter().filter_map(|(_, answer)| claimed(answer)).collect();
         made.sort_unstable();
         self.claims.extend(made);
+    }
 
+    /// The references that give the same answers, for some order of the steps.
+    fn explanations(&self, told: &[(&Step, &Answer)]) -> Result<Vec<Reference>, String> {
         let (mut possible, mut wrong) = (Vec::new(), String::new());
-        for locked in lockable(steps) {
+        for locked in lockable(told) {
             let before = Reference { locked, ..self.reference.clone() };
             for order in orders(told.len()) {
-                match follow(&before, &told, &order) {
+                match follow(&before, told, &order) {
                     Ok(reference) => possible.push(reference),
                     Err(error) => wrong = error,
                 }
             }
         }
-        if possible.is_empty() {
-            return Err(wrong);
-        }
-        let pauses = self.stage.park_backoffs(moment).await;
-        self.compare(possible, steps.iter().any(Step::touches_objects)).await?;
-        self.check_pauses(&pauses)
+        if possible.is_empty() { Err(wrong) } else { Ok(possible) }
     }
 
     /// Goes on with the first reference that agrees with what is really there.
@@ -141,7 +171,7 @@ impl Play<'_> {
 
     /// Nobody works any more, S3 refuses nothing, backoffs end, a person looked at the dead
     /// letters: a run must leave exactly what lives.
-    async fn drain(&mut self) -> Result<(), String> {
+    async fn drain(&mut self) -> Result<(), Ended> {
         self.transcript.push("  a run drains what is left".into());
         self.stage.s3.mood(Mood::Fine);
         self.stage.world.silence_claims(10_800.0).await;
@@ -150,7 +180,7 @@ impl Play<'_> {
         world.run_sql("UPDATE pastes SET retry_at = now() WHERE retry_at IS NOT NULL").await;
         let summary = drain(&self.stage.drainer).await;
         if summary.stopped_because != StoppedBecause::Drained {
-            return Err(format!("the run ended with {summary:?}"));
+            return Err(format!("the run ended with {summary:?}").into());
         }
         let found = State { claims: BTreeMap::new(), ..self.stage.observe(None).await };
         let end = self.reference.drained();
@@ -158,11 +188,11 @@ impl Play<'_> {
         let alive = end.alive().into_iter().map(|(code, body)| (code, text(body))).collect();
         let expected = Expected { alive, ..Expected::default() };
         wrong.extend(self.stage.world.store().check(&expected).await.violations);
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n    ")) }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n    ").into()) }
     }
 
     /// With wrong counts, what is left depends on the batches: each of them is followed.
-    async fn drain_step_by_step(&mut self) -> Result<(), String> {
+    async fn drain_step_by_step(&mut self) -> Result<(), Ended> {
         self.scene(&[Step::Refuse(None)]).await?;
         for id in self.claims.clone() {
             self.silence(id).await;
@@ -187,6 +217,10 @@ fn claimed(answer: &Answer) -> Option<i64> {
     }
 }
 
+fn broke(answer: &Answer) -> bool {
+    matches!(answer, Answer::Broke(_))
+}
+
 /// The reference after the steps in this order, if it gives the same answers.
 fn follow(
     before: &Reference,
@@ -194,21 +228,32 @@ fn follow(
     order: &[usize],
 ) -> Result<Reference, String> {
     let mut reference = before.clone();
+    // Two sweeps share the work as it comes: only what they do together is known.
+    let (mut due, mut done) = (Sweep::default(), Sweep::default());
     for (step, said) in order.iter().map(|n| told[*n]) {
-        let expected = reference.follow(step, said);
-        if expected != *said {
-            return Err(format!("{step:?} answered {said:?}, not {expected:?}"));
+        match (reference.follow(step, said), said) {
+            (Answer::Swept(expected), Answer::Swept(said)) => {
+                due.add(expected);
+                done.add(*said);
+            }
+            (expected, said) if expected == *said => {}
+            (expected, said) => {
+                return Err(format!("{step:?} answered {said:?}, not {expected:?}"));
+            }
         }
+    }
+    if due != done {
+        return Err(format!("the sweep found {done:?}, not {due:?}"));
     }
     Ok(reference)
 }
 
 /// Which claims a sweep among these steps may find locked: none, or some of those that the others
 /// touch. Then it leaves them to the next sweep.
-fn lockable(steps: &[Step]) -> Vec<BTreeSet<i64>> {
-    let touched: BTreeSet<i64> = steps.iter().filter_map(Step::claim).collect();
+fn lockable(told: &[(&Step, &Answer)]) -> Vec<BTreeSet<i64>> {
+    let touched: BTreeSet<i64> = told.iter().filter_map(|(step, _)| step.claim()).collect();
     let mut some = vec![BTreeSet::new()];
-    if steps.iter().any(|step| matches!(step, Step::Sweep)) {
+    if told.iter().any(|(step, _)| matches!(step, Step::Sweep)) {
         for id in touched {
             let with = |set: &BTreeSet<i64>| set.iter().copied().chain([id]).collect();
             some.extend(some.iter().map(with).collect::<Vec<_>>());

@@ -61,6 +61,8 @@ pub struct Content {
 pub struct Lease {
     pub worker: usize,
     pub rows_claimed: usize,
+    /// Open, and without a beat for hours.
+    pub silent: bool,
     pub released: bool,
     pub finished: bool,
     pub reset: bool,
@@ -81,7 +83,6 @@ pub struct Taken {
 #[derive(Debug, Clone, Default)]
 pub struct Claim {
     pub lease: Lease,
-    pub silent: bool,
     pub taken: BTreeMap<String, Taken>,
     pub last_due: i64,
     pub bytes: i64,

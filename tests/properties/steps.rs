@@ -64,6 +64,15 @@ pub struct Sweep {
     pub strays: u64,
 }
 
+impl Sweep {
+    pub fn add(&mut self, more: Self) {
+        self.claims += more.claims;
+        self.rows += more.rows;
+        self.dead_letters += more.dead_letters;
+        self.strays += more.strays;
+    }
+}
+
 impl Step {
     /// The claim whose row it may lock.
     pub fn claim(&self) -> Option<i64> {

@@ -170,8 +170,8 @@ fn step() -> impl Strategy<Value = Action> {
         2 => which.clone().prop_map(Action::DeleteObjects),
         2 => which.clone().prop_map(Action::Finish),
         2 => which.clone().prop_map(Action::GiveBack),
-        1 => which.clone().prop_map(Action::Silence),
-        2 => Just(Action::Sweep),
+        3 => which.clone().prop_map(Action::Silence),
+        3 => Just(Action::Sweep),
         4 => which.clone().prop_map(Action::Lapse),
         5 => (0..CODES, 0..BODIES, until())
             .prop_map(|(code, body, until)| Action::Put { code, body, until }),

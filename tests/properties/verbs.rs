@@ -41,7 +41,8 @@ impl Reference {
                 false => Answer::GivenBack(0),
             },
             Step::Silence(id) => {
-                self.claim_mut(*id).silent = true;
+                let claim = self.claim_mut(*id);
+                claim.lease.silent = claim.is_open();
                 Answer::Done
             }
             Step::Sweep => Answer::Swept(self.sweep()),
@@ -112,7 +113,7 @@ impl Reference {
         let mut drift = 0;
         if !claim.lease.released {
             claim.lease.released = true;
-            claim.silent = false;
+            claim.lease.silent = false;
             drift = self.let_go(id, said);
         }
         let claim = self.claim_mut(id);
@@ -190,6 +191,7 @@ impl Reference {
         let lease = &mut self.claim_mut(id).lease;
         let rows = gone.len() as u64;
         (lease.finished, lease.rows_deleted) = (true, Some(rows));
+        lease.silent = false;
         lease.heirs.clear();
         Answer::Finished { rows, failed }
     }
