@@ -24,6 +24,7 @@ pub const ALL: &[&str] = &[
     "release.before",
     "release.fenced",
     "release.content_locked",
+    "release.subtracted",
     "release.counted",
     "release.detached",
     "release.recorded",
@@ -49,8 +50,11 @@ pub const ALL: &[&str] = &[
     "orphans.before",
     "orphans.stamped",
     "orphans.reset",
+    "orphans.committed",
     "prune.before",
     "prune.after",
+    "purge.before",
+    "purge.after",
 ];
 
 /// Reads `FAILPOINTS`. Called once, when a program starts.

@@ -22,8 +22,9 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     let history = settings.retention.history.as_secs_f64();
     let tombstones = settings.retention.tombstones.as_secs_f64();
     let pruned = Pruned {
-        claims: in_chunks(pool, PRUNE_CLAIMS, history).await?,
-        tombstones: in_chunks(pool, PURGE_TOMBSTONES, tombstones).await?,
+        claims: in_chunks(pool, PRUNE_CLAIMS, history, ["prune.before", "prune.after"]).await?,
+        tombstones: in_chunks(pool, PURGE_TOMBSTONES, tombstones, ["purge.before", "purge.after"])
+            .await?,
     };
     if pruned.claims + pruned.tombstones > 0 {
         let Pruned { claims, tombstones } = pruned;
@@ -32,13 +33,18 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     Ok(pruned)
 }
 
-async fn in_chunks(pool: &Pool, statement: &str, retention_s: f64) -> Result<u64, PoolError> {
+async fn in_chunks(
+    pool: &Pool,
+    statement: &str,
+    retention_s: f64,
+    [before, after]: [&'static str; 2],
+) -> Result<u64, PoolError> {
     let client = pool.get().await?;
     let mut total = 0;
     for _ in 0..STATEMENTS_PER_TICK {
-        failpoint::reached("prune.before");
+        failpoint::reached(before);
         let rows = client.execute(statement, &[&retention_s, &ROWS_PER_STATEMENT]).await?;
-        failpoint::reached("prune.after");
+        failpoint::reached(after);
         total += rows;
         if rows < ROWS_PER_STATEMENT as u64 {
             break;

@@ -46,6 +46,9 @@ pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError>
         if claims > 0 {
             failpoint::reached("sweep.committed");
         }
+        if orphans > 0 {
+            failpoint::reached("orphans.committed");
+        }
         swept.orphans += orphans;
         if claims == 0 && orphans == 0 {
             return Ok(swept);

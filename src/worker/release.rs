@@ -137,6 +137,7 @@ async fn write(
         let references: Vec<i32> = survivors.iter().map(|body| body.references).collect();
         written += transaction.execute(&subtract, &[&hashes(&survivors), &references]).await?;
     }
+    failpoint::reached("release.subtracted");
     if !drifted.is_empty() {
         let recount = transaction.prepare_cached(RECOUNT).await?;
         let holders: Vec<i64> = drifted.iter().map(|body| body.other_holders).collect();

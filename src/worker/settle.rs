@@ -101,7 +101,11 @@ impl Worker {
                 tokio::time::sleep(backoff(tries)).await;
             }
             tries += 1;
-            if let Some(done) = self.read_back(fence).await?.as_ref().and_then(&done_already) {
+            let read = self.read_back(fence).await;
+            if read.is_err() && matches!(error, TryError::NotFenced) {
+                warn!(claim = fence.claim, "claim {}: held back by the fence", fence.claim);
+            }
+            if let Some(done) = read?.as_ref().and_then(&done_already) {
                 return Ok(done);
             }
         }

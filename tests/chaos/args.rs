@@ -15,6 +15,8 @@ Logs, the writers' journals and latest.json are left in target/chaos.";
 
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_MINUTES: f64 = 2.0;
+/// Said by ops/chaos: what follows is meant for the soak.
+const SOAK: &str = "--soak";
 /// Flags of the test harness that are followed by a value.
 const WITH_VALUE: [&str; 5] = ["--skip", "--format", "--test-threads", "--color", "--logfile"];
 /// Flags that ask the test harness for something else than a run.
@@ -54,7 +56,7 @@ impl Asked {
 }
 
 fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Asked> {
-    let (mut minutes, mut seed) = (DEFAULT_MINUTES, DEFAULT_SEED);
+    let (mut minutes, mut seed, mut nothing_else) = (DEFAULT_MINUTES, DEFAULT_SEED, false);
     while let Some(argument) = arguments.next() {
         let (flag, value) = match argument.split_once('=') {
             Some((flag, value)) => (flag, Some(value.to_string())),
@@ -67,8 +69,12 @@ fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Asked> {
             "--help" | "-h" => return Err(Asked::Help),
             flag if NO_RUN.contains(&flag) => return Err(Asked::Nothing),
             flag if WITH_VALUE.contains(&flag) => drop(value()),
+            SOAK => nothing_else = true,
+            other if nothing_else => {
+                return Err(Asked::Wrong(format!("unknown argument {other:?}")));
+            }
             flag if flag.starts_with('-') => {}
-            filter if "chaos".contains(filter) => {}
+            "chaos" => {}
             _ => return Err(Asked::Nothing),
         }
     }

@@ -34,3 +34,5 @@ FROM (SELECT (SELECT count(*) FROM chaos_pastes) AS stored,
              (SELECT count(*) FROM pastes WHERE deletion_status <> 'DELETED') AS remaining,
              (SELECT coalesce(sum(rows_deleted), 0) FROM deletion_claims) AS deleted) AS sums
 WHERE stored <> remaining + deleted
+UNION ALL
+SELECT what FROM chaos_violations

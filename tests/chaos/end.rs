@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 
 use crate::{
     journal::Beliefs,
+    report::FORBIDDEN,
     stage::Stage,
     support::{
         connect,
@@ -21,7 +22,7 @@ const EXPIRE: &str = "SELECT count(*) FROM (SELECT paste_expire_now(short_code) 
 const DEAD_LETTERS: &str = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity'";
 /// What a person does who has mended the cause.
 const REQUEUE: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
-                       WHERE retry_at IS NOT NULL AND deletion_status = 'NOT_EXPIRED'";
+                       WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED'";
 const LEFT: &str = "SELECT (SELECT count(*) FROM pastes WHERE expires_at <= now()
                               AND deletion_status <> 'DELETED')
                          + (SELECT count(*) FROM deletion_claims
@@ -53,8 +54,9 @@ pub async fn drain(stage: &Arc<Stage>) -> i64 {
 async fn run_a_clean_worker(stage: &Stage) {
     let worker = stage.program("cleanup-worker").args(&["run", "--batch-size", "400"]);
     let ended = worker.output().await;
-    if ended.code() != 0 {
-        stage.accuse(format!("a clean worker ended with {}: {}", ended.code(), ended.stderr()));
+    let stderr = ended.stderr();
+    if ended.code() != 0 || FORBIDDEN.iter().any(|sentence| stderr.contains(sentence)) {
+        stage.accuse(format!("a clean worker ended with {}: {stderr}", ended.code()));
     }
 }
 

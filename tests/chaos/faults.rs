@@ -153,7 +153,7 @@ async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
         return false;
     };
     let (share, place) = (rng.i32(1..4), rng.i32(..100));
-    db.query(KILL_CONNECTIONS, &[&share, &place]).await.is_ok()
+    db.query(KILL_CONNECTIONS, &[&share, &place]).await.is_ok_and(|killed| !killed.is_empty())
 }
 
 async fn cut_connections(stage: &Stage) -> bool {

@@ -71,7 +71,9 @@ impl Fleet {
         Self { stage, members, ledger, tasks: JoinSet::new(), stops: BTreeMap::new() }
     }
 
-    /// Two workers as cron starts them, one that is resident; some generations keep tombstones.
+    /// Two workers as cron starts them, one that is resident; some generations keep tombstones. The
+    /// second one does not beat, nor does its own clock tell it that it was away: when a watchdog
+    /// has taken it for dead, nothing but the fence holds it back.
     pub fn start_workers(&mut self) {
         for name in ["worker-1", "worker-2", "worker-3"] {
             let stage = Arc::clone(&self.stage);
@@ -79,7 +81,12 @@ impl Fleet {
             self.keep_alive(name, Role::Worker, move |generation| {
                 let worker = stage.program("cleanup-worker").args(&[how, "--format", "json"]);
                 let tombstones = if generation.is_multiple_of(3) { "3s" } else { "0s" };
-                worker.env("CLEANUP_RETENTION_TOMBSTONES", tombstones)
+                let worker = worker.env("CLEANUP_RETENTION_TOMBSTONES", tombstones);
+                if name != "worker-2" {
+                    return worker;
+                }
+                let worker = worker.env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1h");
+                worker.env("CLEANUP_WATCHDOG_STUCK_AFTER", "3h")
             });
         }
     }
@@ -123,7 +130,7 @@ impl Fleet {
             while !stop.is_cancelled() {
                 generation += 1;
                 let command = make(generation).into_command();
-                live(&stage, &member, &ledger, command).await;
+                live(&stage, &member, &ledger, command, &stop).await;
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = sleep(PAUSE) => {}
@@ -159,13 +166,23 @@ impl Fleet {
 }
 
 /// One process, from start to end.
-async fn live(stage: &Stage, member: &Member, ledger: &Ledger, mut command: Command) {
+async fn live(
+    stage: &Stage,
+    member: &Member,
+    ledger: &Ledger,
+    mut command: Command,
+    stop: &CancellationToken,
+) {
     let log = stage.kept.join(format!("{}.log", member.name));
     let log = File::options().create(true).append(true).open(log).expect("log");
     let mut child: Child = command.stderr(log).spawn().expect("start a process");
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).expect("a pid");
     let handle = pidfd_open(pid, PidfdFlags::empty()).expect("pidfd");
     *member.process.lock().expect("process") = Some(handle);
+    if stop.is_cancelled() {
+        // All of its role were asked to end just before there was anybody to ask.
+        member.signal(Signal::KILL);
+    }
     *ledger.starts.lock().expect("starts").entry(member.role).or_default() += 1;
     let mut said = Vec::new();
     let mut stdout = child.stdout.take().expect("stdout");

@@ -79,7 +79,8 @@ pub struct Beliefs {
 
 impl Beliefs {
     pub fn read(&mut self, path: &Path) {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let text = std::fs::read(path).expect("journal");
+        let text = String::from_utf8_lossy(&text);
         // A line that was torn by a kill is none.
         for event in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
             self.learn(event);

@@ -40,6 +40,7 @@ use tokio::{
     task::JoinSet,
 };
 
+const START_WITHIN: Duration = Duration::from_secs(120);
 /// After the last fault; usually it takes seconds.
 const END_WITHIN: Duration = Duration::from_secs(180);
 
@@ -65,7 +66,8 @@ fn main() -> ExitCode {
 /// Ends early, with all its servers and processes, when it is asked to.
 async fn soak_or_signal(minutes: f64, seed: u64) -> ExitCode {
     let kept = empty_folder();
-    let stage = Stage::set_up(&kept).await;
+    let set_up = tokio::time::timeout(START_WITHIN, Stage::set_up(&kept)).await;
+    let stage = set_up.expect("the servers start");
     let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT");
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM");
     let longest = Duration::from_secs_f64(minutes * 60.0) + END_WITHIN;

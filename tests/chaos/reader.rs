@@ -55,38 +55,42 @@ pub async fn read(stage: Arc<Stage>, looked: Arc<Looked>, seed: u64) {
         };
         while let Ok(rows) = db.query(LIVE, &[&rng.u32(..).to_string()]).await {
             for row in rows {
-                read_one(&stage, &db, &row).await;
-                looked.reads.fetch_add(1, Relaxed);
+                let compared = read_one(&stage, &db, &row).await;
+                looked.reads.fetch_add(u64::from(compared), Relaxed);
             }
             sleep(Duration::from_millis(200)).await;
         }
     }
 }
 
-async fn read_one(stage: &Stage, db: &Client, row: &Row) {
+/// False: S3 was away, so nothing was compared.
+async fn read_one(stage: &Stage, db: &Client, row: &Row) -> bool {
     let (code, hash, key): (&str, Option<Vec<u8>>, Option<&str>) =
         (row.get(0), row.get(1), row.get(2));
     let (Some(hash), Some(key)) = (hash, key) else {
-        return stage.accuse(format!("live paste {code} has no body"));
+        stage.accuse(format!("live paste {code} has no body"));
+        return true;
     };
     let right = |found: &Found| match found {
         Found::Body(body) => Sha256::digest(body).to_vec() == hash,
         Found::Missing => false,
         Found::NoAnswer => true,
     };
-    if right(&fetch(stage, key).await) {
-        return;
+    let first = fetch(stage, key).await;
+    if right(&first) {
+        return first != Found::NoAnswer;
     }
     // A store that has just started may not have found it yet. What is really gone stays gone.
     sleep(Duration::from_secs(1)).await;
     let again = fetch(stage, key).await;
     if right(&again) {
-        return;
+        return again != Found::NoAnswer;
     }
     if let Ok(Some(_)) = db.query_opt(STILL, &[&code, &hash, &key]).await {
         let what = if again == Found::Missing { "is missing" } else { "has other bytes" };
         stage.accuse(format!("the object {key} of live paste {code} {what}"));
     }
+    true
 }
 
 async fn fetch(stage: &Stage, key: &str) -> Found {

@@ -18,14 +18,15 @@ use crate::{
 };
 
 /// Sentences in the workers' logs that tell of something worth counting.
-const SENTENCES: [(&str, &str); 4] = [
-    ("fences that fired", "was reset; its pastes belong"),
+const SENTENCES: [(&str, &str); 5] = [
+    ("fences that fired", "held back by the fence"),
+    ("claims lost, for whatever reason", "was reset; its pastes belong"),
     ("claims dropped for want of a beat", "no beat for stuck_after"),
     ("steps tried again after an answer was lost", "trying again"),
     ("claims found whose answer was lost", "its answer was lost: giving it back"),
 ];
 /// Sentences that must not be there.
-const FORBIDDEN: [&str; 3] = ["panicked", "drift:", "no paste row is left to remember"];
+pub const FORBIDDEN: [&str; 3] = ["panicked", "drift:", "no paste row is left to remember"];
 
 const FIGURES: &str = "
     SELECT 'batches finished', count(*)::bigint FROM deletion_claims WHERE finished_at IS NOT NULL
@@ -114,6 +115,8 @@ impl Report {
             ("bodies re-created", per_minute(10.0)),
             ("live bodies read", per_minute(50.0)),
             ("objects watched on deletion", per_minute(50.0)),
+            ("audits of all tables", per_minute(20.0)),
+            ("of these promised to a writer", 1),
             ("fences that fired", 1),
             ("claims reset", 1),
             ("objects deleted late", 1),

@@ -124,7 +124,7 @@ impl Stage {
         for (name, value) in SETTINGS {
             program = program.env(name, value);
         }
-        of_this_run(program)
+        program
     }
 
     /// This program again, as a writer. It talks to S3 itself.
@@ -138,7 +138,7 @@ impl Stage {
         if let Ok(mistake) = std::env::var("CHAOS_REUSE_KEYS") {
             writer = writer.env("CHAOS_REUSE_KEYS", &mistake);
         }
-        of_this_run(writer)
+        writer
     }
 
     /// S3 is well, only not next door.
@@ -178,14 +178,6 @@ impl Proxies {
             proxy.delay(Duration::ZERO);
         }
         self.fleet.delay(TO_POSTGRES);
-    }
-}
-
-/// By this variable `ops/lib.sh` finds whatever outlives its script.
-fn of_this_run(program: Process) -> Process {
-    match std::env::var("PASTE_CLEANUP_RUN") {
-        Ok(run) => program.env("PASTE_CLEANUP_RUN", &run),
-        Err(_) => program,
     }
 }
 

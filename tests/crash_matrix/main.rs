@@ -30,6 +30,7 @@ async fn wherever_a_process_dies_or_freezes_nothing_is_lost_miscounted_or_left_b
     let cases = cases.filter(|case| case.fault != Fault::Pause || case.leaves_a_claim());
     let only = std::env::var("PASTE_CLEANUP_TEST_CASE").unwrap_or_default();
     let cases: Vec<Case> = cases.filter(|case| format!("{case:?}").contains(&only)).collect();
+    assert!(!cases.is_empty(), "no case is called {only:?}");
     let found: Vec<Played> =
         stream::iter(cases.clone()).map(play).buffered(AT_ONCE).collect().await;
     show(&cases, &found);

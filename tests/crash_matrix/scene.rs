@@ -60,7 +60,7 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
         ("reset", _) => vec![Scene::DeadWorker, Scene::GiveBack],
         ("sweep", _) => vec![Scene::DeadWorker],
         ("orphans", _) => vec![Scene::NoClaim],
-        ("prune", _) => vec![Scene::Prune],
+        ("prune" | "purge", _) => vec![Scene::Prune],
         _ => vec![Scene::Drain],
     }
 }
@@ -106,7 +106,10 @@ impl Stage {
     pub async fn begin(&self, scene: Scene, failpoint: &str) -> Running {
         match scene {
             Scene::Drain => self.victim(failpoint),
-            Scene::Beat => self.held_worker(failpoint).await,
+            Scene::Beat => {
+                self.s3.mood(Mood::Holding);
+                self.victim(failpoint)
+            }
             Scene::GiveBack => {
                 let worker = self.held_worker(failpoint).await;
                 worker.signal(Signal::TERM);

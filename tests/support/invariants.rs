@@ -224,7 +224,9 @@ fn objects_are_known(
     keys: &BTreeSet<String>,
     expected: &Expected,
 ) -> Vec<String> {
-    let owed = pastes.values().filter_map(|paste| paste.doomed_key.as_ref());
+    // A tombstone is never worked on again: what only it knows stays for ever.
+    let owing = pastes.values().filter(|paste| paste.status != "DELETED");
+    let owed = owing.filter_map(|paste| paste.doomed_key.as_ref());
     let known: BTreeSet<&String> = contents.values().map(|c| &c.key).chain(owed).collect();
     let orphans =
         keys.iter().filter(|key| !known.contains(key) && !expected.in_doubt.contains(*key));

@@ -37,7 +37,10 @@ impl Process {
     pub fn new(name: &str) -> Self {
         let mut command = Command::new(path_of(name));
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        for name in ["PATH", "HOME", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+        // By PASTE_CLEANUP_RUN ops/lib.sh finds whatever outlives its script.
+        let kept = ["PATH", "HOME", "PASTE_CLEANUP_RUN"];
+        let aws = ["AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+        for name in kept.into_iter().chain(aws) {
             if let Ok(value) = std::env::var(name) {
                 command.env(name, value);
             }
