@@ -134,7 +134,11 @@ impl Stage {
             Some(_) => finishing.await,
             None => match timeout(REFUSED_FOR, finishing).await {
                 Ok(finished) => finished,
-                Err(_) => return self.refused().await,
+                Err(_) if self.is_over(id).await => {
+                    // It was slow, not refused.
+                    held.worker.finish(&held.claim, gone, &times).await
+                }
+                Err(_) => return Answer::Refused,
             },
         };
         match finished {
@@ -146,9 +150,9 @@ impl Stage {
         }
     }
 
-    /// The try that was broken off may still be on its way to a lock: waits until all workers are
-    /// idle, twice, lest it be between two statements.
-    async fn refused(&self) -> Answer {
+    /// Has the claim ended? The try that was broken off may still be on its way to a lock: waits
+    /// until all workers are idle, twice, lest it be between two statements.
+    async fn is_over(&self, id: i64) -> bool {
         let idle = "SELECT count(*) = 0 FROM pg_stat_activity
                     WHERE datname = current_database() AND state <> 'idle'
                       AND application_name LIKE 'cleanup-worker%'";
@@ -156,7 +160,9 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(5)).await;
             self.world.until("the workers are idle", idle).await;
         }
-        Answer::Refused
+        let over =
+            "SELECT count(coalesce(finished_at, reset_at)) FROM deletion_claims WHERE id = $1";
+        self.world.count_with(over, &[&id]).await > 0
     }
 
     async fn give_back(&self, id: i64) -> Answer {
