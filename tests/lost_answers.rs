@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use paste_cleanup::worker::Worker;
+use paste_cleanup::worker::{Worker, summary::StoppedBecause};
 use support::{
     proxy::{Fault, Proxy, address_of},
     *,
@@ -17,6 +17,10 @@ async fn world_behind_a_proxy() -> (World, Proxy, Arc<Worker>) {
     let url = proxy.through(&world.database_url);
     let worker = world.worker_with(|settings| settings.postgres.url = Some(url.into())).await;
     (world, proxy, worker)
+}
+
+fn names(failed: &[(String, String)]) -> Vec<&str> {
+    failed.iter().map(|(short_code, _)| &**short_code).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,6 +100,84 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((proxy.fired(), finished.rows), (1, 1));
     world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_whose_answer_was_lost_still_tells_what_it_detached_and_repaired() {
+    let (world, proxy, worker) = world_behind_a_proxy().await;
+    world.put("held", "held", Ago(60.0)).await;
+    world.put("fine", "fine", Ago(60.0)).await;
+    world.put("low", "low", Ago(60.0)).await;
+    world.put("live", "low", Never).await;
+    world
+        .run_sql(
+            "CREATE TABLE previews (body bytea REFERENCES content (content_hash));
+             INSERT INTO previews VALUES (sha256('held'));
+             UPDATE content SET ref_count = 1 WHERE content_hash = sha256('low')",
+        )
+        .await;
+    let claim = claim_some(&worker, 10).await;
+    // The whole batch fails before its COMMIT: this is that of the one without the bad row.
+    proxy.arm(Fault::LoseAnswerOf("COMMIT"));
+    let released = worker.release(&claim).await.expect("release");
+    assert_eq!((proxy.fired(), released.doomed.len()), (1, 1), "goes on from the claim's record");
+    assert_eq!(names(&released.detached), ["held"]);
+    assert_eq!(released.drift, 1);
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    let left = "SELECT string_agg(short_code || attempts, ',' ORDER BY short_code) FROM pastes";
+    assert_eq!(world.text(left).await.as_deref(), Some("held1,live0"), "detached once");
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
+    let (world, proxy, worker) = world_behind_a_proxy().await;
+    world.put("held", "a", Ago(60.0)).await;
+    world.put("fine", "b", Ago(60.0)).await;
+    world
+        .run_sql(
+            "CREATE TABLE comments (paste text REFERENCES pastes (short_code));
+             INSERT INTO comments VALUES ('held')",
+        )
+        .await;
+    let claim = claim_some(&worker, 10).await;
+    let released = worker.release(&claim).await.expect("release");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    proxy.arm(Fault::LoseAnswerOf("COMMIT"));
+    let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    assert_eq!((proxy.fired(), finished.rows), (1, 1), "counted from the claim's record");
+    assert_eq!(names(&finished.failed), ["held"]);
+    let left = "SELECT string_agg(short_code || attempts, ',') FROM pastes";
+    assert_eq!(world.text(left).await.as_deref(), Some("held1"), "detached once");
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
+    for spared in 0..4 {
+        let (world, proxy, worker) = world_behind_a_proxy().await;
+        for code in ["body held", "row held", "fine"] {
+            world.put(code, code, Ago(60.0)).await;
+        }
+        world
+            .run_sql(
+                "CREATE TABLE previews (body bytea REFERENCES content (content_hash));
+                 INSERT INTO previews VALUES (sha256('body held'));
+                 CREATE TABLE comments (paste text REFERENCES pastes (short_code));
+                 INSERT INTO comments VALUES ('row held')",
+            )
+            .await;
+        let mut settings = (*worker.settings).clone();
+        settings.worker.max_attempts = 1;
+        let worker = world.worker_with(|own| *own = settings).await;
+        proxy.arm_after(spared, Fault::LoseAnswerOf("COMMIT"));
+        let summary = drain(&worker).await;
+        assert_eq!(proxy.fired(), 1, "after {spared}");
+        assert_eq!((summary.rows_deleted, summary.rows_failed), (1, 2), "after {spared}");
+        assert_eq!(summary.stopped_because, StoppedBecause::Failed, "after {spared}");
+        world.assert_consistent().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

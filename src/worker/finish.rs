@@ -6,7 +6,7 @@ use super::{
     Worker,
     delete_objects::ObjectsGone,
     detach::Bad,
-    settle::{Mode, TryError},
+    settle::{ClaimState, LastTry, Mode, TryError},
     split::apply_to_good,
     summary::PhaseTimes,
 };
@@ -36,10 +36,10 @@ impl Worker {
         objects: &ObjectsGone,
         times: &PhaseTimes,
     ) -> Result<Finished, StepError> {
-        let attempt = |mode| self.try_finish(claim, objects, times, mode);
-        let done_already = |state: &super::settle::ClaimState| {
-            state.finished.map(|rows| Finished { rows, failed: named(&objects.bad) })
-        };
+        let last = LastTry::new(named(&objects.bad));
+        let attempt = |mode| self.try_finish(claim, objects, times, mode, &last);
+        let done_already =
+            |state: &ClaimState| state.finished.map(|rows| Finished { rows, failed: last.what() });
         self.settle(claim.fence, attempt, done_already).await
     }
 
@@ -49,6 +49,7 @@ impl Worker {
         objects: &ObjectsGone,
         times: &PhaseTimes,
         mode: Mode,
+        last: &LastTry<Vec<(String, String)>>,
     ) -> Result<Finished, TryError> {
         let started = Instant::now();
         let id = claim.fence.claim;
@@ -101,9 +102,11 @@ impl Worker {
         let rows_deleted = i32::try_from(rows).unwrap_or(i32::MAX);
         transaction.execute(&count, &[&id, &rows_deleted, &finish_ms]).await?;
         failpoint::reached("finish.counted");
+        let failed = named(&bad);
+        last.commits(failed.clone());
         transaction.commit().await?;
         failpoint::reached("finish.committed");
-        Ok(Finished { rows, failed: named(&bad) })
+        Ok(Finished { rows, failed })
     }
 }
 

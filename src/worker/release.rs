@@ -11,7 +11,7 @@ use self::plan::{Body, Plan};
 use super::{
     Worker,
     detach::Bad,
-    settle::{Mode, TryError},
+    settle::{ClaimState, LastTry, Mode, TryError},
     split::apply_to_good,
 };
 use crate::{
@@ -30,11 +30,22 @@ const RECORD: &str = include_str!("../../sql/queries/release_record.sql");
 impl Worker {
     /// One short READ COMMITTED transaction, fenced first. Done already: goes on from the record.
     pub async fn release(&self, claim: &Claim) -> Result<Released, StepError> {
-        let attempt = |mode| self.try_release(claim, mode);
-        self.settle(claim.fence, attempt, |state| state.released.clone()).await
+        let last = LastTry::<Released>::default();
+        let attempt = |mode| self.try_release(claim, mode, &last);
+        let done_already = |state: &ClaimState| {
+            let record = state.released.clone()?;
+            let Released { detached, drift, .. } = last.what();
+            Some(Released { detached, drift, ..record })
+        };
+        self.settle(claim.fence, attempt, done_already).await
     }
 
-    async fn try_release(&self, claim: &Claim, mode: Mode) -> Result<Released, TryError> {
+    async fn try_release(
+        &self,
+        claim: &Claim,
+        mode: Mode,
+        last: &LastTry<Released>,
+    ) -> Result<Released, TryError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let fence = transaction.prepare_cached(FENCE).await?;
@@ -69,6 +80,7 @@ impl Worker {
         let released = plan.released(bad);
         record(&transaction, claim.fence.claim, &released).await?;
         failpoint::reached("release.recorded");
+        last.commits(released.clone());
         transaction.commit().await?;
         failpoint::reached("release.committed");
         Ok(released)

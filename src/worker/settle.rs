@@ -1,7 +1,10 @@
 //! A commit whose answer was lost is not guessed: the claim row is read back, and the step goes on
 //! from what it says.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -63,6 +66,26 @@ pub(super) struct ClaimState {
     pub released: Option<Released>,
     /// How many rows were deleted, when the claim is finished.
     pub finished: Option<u64>,
+}
+
+/// What the last try to reach its COMMIT did, for what the claim row does not tell. If the step
+/// turns out to be done, that try did it: none gets past the fence after one that was committed.
+#[derive(Debug, Default)]
+pub(super) struct LastTry<T>(Mutex<T>);
+
+impl<T: Clone> LastTry<T> {
+    pub fn new(none_yet: T) -> Self {
+        Self(Mutex::new(none_yet))
+    }
+
+    /// To be called right before the COMMIT: its answer may never come.
+    pub fn commits(&self, what: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    pub fn what(&self) -> T {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Worker {
