@@ -30,11 +30,11 @@ const RECORD: &str = include_str!("../../sql/queries/release_record.sql");
 impl Worker {
     /// One short READ COMMITTED transaction, fenced first. Done already: goes on from the record.
     pub async fn release(&self, claim: &Claim) -> Result<Released, StepError> {
-        let last = LastTry::<Released>::default();
+        let last = LastTry::default();
         let attempt = |mode| self.try_release(claim, mode, &last);
         let done_already = |state: &ClaimState| {
             let record = state.released.clone()?;
-            let Released { detached, drift, .. } = last.what();
+            let (detached, drift) = last.what();
             Some(Released { detached, drift, ..record })
         };
         self.settle(claim.fence, attempt, done_already).await
@@ -44,7 +44,7 @@ impl Worker {
         &self,
         claim: &Claim,
         mode: Mode,
-        last: &LastTry<Released>,
+        last: &LastTry<(Vec<(String, String)>, usize)>,
     ) -> Result<Released, TryError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
@@ -80,7 +80,7 @@ impl Worker {
         let released = plan.released(bad);
         record(&transaction, claim.fence.claim, &released).await?;
         failpoint::reached("release.recorded");
-        last.commits(released.clone());
+        last.commits((released.detached.clone(), released.drift));
         transaction.commit().await?;
         failpoint::reached("release.committed");
         Ok(released)
