@@ -2,53 +2,49 @@
 //! claim row as the reset does, and so one step.
 
 use super::{
+    backend::Work,
     mistakes::Mistake,
     protocol::{Commit, Protocol},
     state::{Doubt, End, Memory, PASTES, State, Step, Worker},
 };
 
 impl Protocol {
-    pub fn finish(&self, state: &mut State, worker: usize, commit: Commit) {
+    /// Around a paste that cannot be deleted: it is detached in the same transaction, and owes
+    /// nothing.
+    pub fn finish(&self, state: &mut State, worker: usize, around: Option<usize>, commit: Commit) {
         let Worker::Holding(memory) = state.workers[worker] else {
             return;
         };
-        state.left.lost_answers -= u8::from(commit != Commit::Heard);
-        if commit != Commit::RolledBack {
-            if !self.may_finish(state, &memory) {
-                return Self::ask(state, worker, memory, Step::Finish, Doubt::NotFenced);
-            }
-            self.remove_rows(state, &memory, None);
+        state.left.row_faults -= u8::from(around.is_some());
+        state.left.spend(commit);
+        if commit != Commit::RolledBack && !self.may_finish(state, &memory) {
+            return self.ask(state, worker, memory, Step::Finish, Doubt::NotFenced);
+        }
+        match commit {
+            Commit::Heard | Commit::Unheard => self.commit_finish(state, &memory, around),
+            Commit::RolledBack => {}
+            Commit::UnderWay => self.leave_behind(state, worker, Work::Finish(memory, around)),
         }
         match commit {
             Commit::Heard => state.workers[worker] = Worker::Idle,
-            _ => Self::ask(state, worker, memory, Step::Finish, Doubt::NoAnswer),
+            _ => self.ask(state, worker, memory, Step::Finish, Doubt::NoAnswer),
         }
     }
 
-    /// This paste cannot be deleted: it is detached in the same transaction, and owes nothing.
-    pub fn finish_around(&self, state: &mut State, worker: usize, paste: usize) {
-        let Worker::Holding(memory) = state.workers[worker] else {
-            return;
-        };
-        state.left.row_faults -= 1;
-        if !self.may_finish(state, &memory) {
-            return Self::ask(state, worker, memory, Step::Finish, Doubt::NotFenced);
-        }
-        self.remove_rows(state, &memory, Some(paste));
-        state.workers[worker] = Worker::Idle;
+    /// The fence.
+    fn may_finish(&self, state: &State, memory: &Memory) -> bool {
+        let claim = state.claim(memory.claim);
+        self.has(Mistake::NoFenceInFinish) || claim.end.is_none() && claim.released
     }
 
-    /// The fence, which closes the claim.
-    fn may_finish(&self, state: &mut State, memory: &Memory) -> bool {
+    /// Closes the claim.
+    pub fn commit_finish(&self, state: &mut State, memory: &Memory, around: Option<usize>) {
         let claim = state.claim_mut(memory.claim);
-        if !self.has(Mistake::NoFenceInFinish) && (claim.end.is_some() || !claim.released) {
-            return false;
-        }
         (claim.end, claim.heirs) = (Some(End::Finished), [None; PASTES]);
-        true
+        self.remove_rows(state, memory, around);
     }
 
-    fn remove_rows(&self, state: &mut State, memory: &Memory, stubborn: Option<usize>) {
+    fn remove_rows(&self, state: &mut State, memory: &Memory, around: Option<usize>) {
         for (paste, slot) in state.pastes.iter_mut().enumerate() {
             // Without the fence, the worker goes by the short codes that it remembers.
             let remembered = self.has(Mistake::NoFenceInFinish) && memory.pastes.has(paste);
@@ -58,7 +54,7 @@ impl Protocol {
                 continue;
             };
             let refused = memory.bad.has(paste);
-            if refused || stubborn == Some(paste) {
+            if refused || around == Some(paste) {
                 row.let_go();
                 (row.body, row.doomed_key) = (None, memory.owes[paste].filter(|_| refused));
             } else {

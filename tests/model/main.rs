@@ -8,8 +8,11 @@
 //! - several batches in one process: they share nothing but the UUID, so they are workers;
 //! - dead letters: S3 and Postgres refuse a row only so often, then nobody has to help;
 //! - eviction and tombstones: no property speaks of the cache, and a tombstone holds nothing;
+//! - a put that is still under way when its answer is lost: the writer takes no look, and whoever
+//!   meets its rows waits, the next try too, so it may as well be decided at once;
 //! - the loss of acknowledged commits and of uploads: the protocol does not promise to survive it.
 
+mod backend;
 mod finish;
 mod mistakes;
 mod properties;
@@ -49,6 +52,16 @@ fn a_lock_that_vanishes_and_an_owner_who_extends_at_the_last_moment_do_no_harm()
 #[test]
 fn a_lost_answer_is_settled_by_reading_the_claim_back() {
     assert_kept(settings::lost_answers(), 185_014);
+}
+
+#[test]
+fn a_commit_that_is_still_under_way_is_waited_for_not_guessed() {
+    assert_kept(settings::slow_commits(), 91_560);
+}
+
+#[test]
+fn a_detachment_that_is_still_under_way_or_never_heard_of_is_not_done_twice() {
+    assert_kept(settings::slow_detachments(), 40_385);
 }
 
 #[test]

@@ -43,6 +43,13 @@ pub enum Mistake {
     NoWatchdog,
     /// The owner may extend a paste that is being deleted.
     ExtendsAnything,
+    /// The read-back does not wait for a commit under way, and the release goes by it: its fence
+    /// does not ask for the marker again.
+    ReadsBackWithoutLock,
+    /// The look for claims whose answer was lost does not wait for a claim under way.
+    GivesBackUnknownWithoutTurn,
+    /// A fence that matches nothing is taken for a lost claim, without a look.
+    ZeroRowsMeanLost,
     /// The writer drops its upload after an unknown outcome.
     DropsUnsure,
     /// The writer repeats a put whose outcome is unknown under the same key.
@@ -196,4 +203,29 @@ fn a_put_repeated_under_its_old_key_after_the_paste_was_erased_leaves_a_body_tha
     let protocol = night([None; PASTES], left, puts).with(Mistake::PutsAgainUnderOldKey);
     let story = ["Put Unheard", "Delete", "Finish", "Put Heard", "Upload", "Put Heard"];
     assert_broken(protocol, READABLE, &story);
+}
+
+/// Without the second half nothing breaks: the fence waits for the claim row, too, and finds the
+/// marker. `LookInVain` is just that.
+#[test]
+fn a_release_done_again_after_a_look_that_did_not_wait_subtracts_twice() {
+    let left = Left { slow_commits: 1, ..NOTHING };
+    let protocol = night(THREE, left, &[]).with(Mistake::ReadsBackWithoutLock);
+    assert_broken(protocol, COUNT, &["Claim", "Release UnderWay", "ReadBack", "Land", "Release"]);
+}
+
+/// Nobody beats for it, so that the watchdog comes for it in the end, but its worker is alive.
+#[test]
+fn a_claim_that_lands_after_a_look_that_did_not_wait_is_left_to_the_watchdog() {
+    let left = Left { slow_commits: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::GivesBackUnknownWithoutTurn);
+    assert_broken(protocol, AT_REST, &["Claim UnderWay", "GiveBackUnknown", "Land"]);
+}
+
+#[test]
+fn a_claim_taken_for_lost_because_its_release_was_done_already_is_left_to_the_watchdog() {
+    let left = Left { slow_commits: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::ZeroRowsMeanLost);
+    let story = ["Claim", "Release UnderWay", "LookInVain", "Land", "Release"];
+    assert_broken(protocol, AT_REST, &story);
 }

@@ -5,7 +5,9 @@ use stateright::Property;
 
 use super::{
     protocol::Protocol,
-    state::{Claim, Content, Doubt, End, Key, Phase, Row, State, Step, Worker, Writer},
+    state::{
+        Claim, Content, Doubt, End, Key, Memory, Phase, Row, State, Step, WORKERS, Worker, Writer,
+    },
 };
 
 pub const READABLE: &str = "a live paste always has its body";
@@ -19,6 +21,12 @@ pub const FENCED_OFF: &str = "a zombie's finish is fenced off";
 pub const LOST_CLAIM: &str = "a worker does not know of its claim";
 pub const LOST_RELEASE: &str = "a release is committed, its answer is lost";
 pub const LOST_FINISH: &str = "a finish is committed, its answer is lost";
+pub const LOST_DETACHMENT: &str = "a release detached a row, its answer is lost";
+pub const SLOW_CLAIM: &str = "a worker asks for a claim that is still being committed";
+pub const SLOW_RELEASE: &str = "a worker asks for a release that is still being committed";
+pub const SLOW_FINISH: &str = "a worker asks for a finish that is still being committed";
+pub const DONE_ALREADY: &str = "a release is fenced off because it is done already";
+pub const ABANDONED: &str = "a commit is under way, its worker is dead";
 pub const LATE: &str = "a delete is still under way, its object is gone";
 pub const BODY_BACK: &str = "a body is back, its old object is still being deleted";
 pub const OWING: &str = "a row that owes a key is worked on again";
@@ -113,7 +121,10 @@ fn examples() -> Vec<Property<Protocol>> {
         sometimes(TWO_CLAIM, |_, state| {
             state.workers.iter().all(|worker| matches!(worker, Worker::Picking(_)))
         }),
-        sometimes(FENCED_OFF, |_, state| asks(state, Step::Finish, Doubt::NotFenced).is_some()),
+        sometimes(FENCED_OFF, |_, state| {
+            let claim = asks(state, Step::Finish, Doubt::NotFenced);
+            claim.is_some_and(|claim| claim.end == Some(End::Reset))
+        }),
         sometimes(LOST_CLAIM, |_, state| {
             let unknown = |claim: &Claim| {
                 claim.end.is_none()
@@ -129,6 +140,24 @@ fn examples() -> Vec<Property<Protocol>> {
         sometimes(LOST_FINISH, |_, state| {
             let claim = asks(state, Step::Finish, Doubt::NoAnswer);
             claim.is_some_and(|claim| claim.end == Some(End::Finished))
+        }),
+        sometimes(SLOW_CLAIM, |_, state| {
+            let asks = |worker| state.workers[worker] == Worker::AskClaims;
+            (0..WORKERS).any(|worker| asks(worker) && state.turn_is_taken(worker))
+        }),
+        sometimes(SLOW_RELEASE, |_, state| asks_too_early(state, Step::Release)),
+        sometimes(SLOW_FINISH, |_, state| asks_too_early(state, Step::Finish)),
+        sometimes(DONE_ALREADY, |_, state| {
+            let claim = asks(state, Step::Release, Doubt::NotFenced);
+            claim.is_some_and(|claim| claim.end.is_none() && claim.released)
+        }),
+        sometimes(ABANDONED, |_, state| {
+            state.backend.is_some_and(|backend| backend.worker.is_none())
+        }),
+        sometimes(LOST_DETACHMENT, |_, state| {
+            state.workers.iter().any(
+                |worker| matches!(worker, Worker::Holding(memory) if misses_a_row(state, memory)),
+            )
         }),
         sometimes(LATE, |_, state| state.under_way.0 & !state.bucket.0 != 0),
         sometimes(BODY_BACK, |_, state| {
@@ -155,5 +184,22 @@ fn asks(state: &State, step: Step, doubt: Doubt) -> Option<&Claim> {
             Some(state.claim(memory.claim))
         }
         _ => None,
+    })
+}
+
+/// The release went around a row that the worker still takes for its own.
+fn misses_a_row(state: &State, memory: &Memory) -> bool {
+    let detached = |paste: usize| state.pastes[paste].is_some_and(|row| !row.in_progress);
+    memory.phase == Phase::Ask(Step::Release, Doubt::NoAnswer)
+        && state.claim(memory.claim).end.is_none()
+        && memory.pastes.iter().any(detached)
+}
+
+/// A worker is in doubt, and the claim row is still locked.
+fn asks_too_early(state: &State, step: Step) -> bool {
+    let asking = Phase::Ask(step, Doubt::NoAnswer);
+    state.workers.iter().any(|worker| {
+        matches!(worker, Worker::Holding(memory)
+            if memory.phase == asking && state.claim_is_locked(memory.claim))
     })
 }

@@ -16,9 +16,12 @@ pub enum Commit {
     Unheard,
     /// Rolled back, and that answer was lost.
     RolledBack,
+    /// Neither yet, and the connection is lost.
+    UnderWay,
 }
 
-pub const COMMITS: [Commit; 3] = [Commit::Heard, Commit::Unheard, Commit::RolledBack];
+/// Those whose outcome is decided by the time that the answer is lost.
+pub const LOST: [Commit; 2] = [Commit::Unheard, Commit::RolledBack];
 
 /// One step of one process, or of the world. A paused process is one that takes no step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub enum Action {
     LookForHolders(usize),
     Release(usize, Commit),
     /// A release that detaches the pastes of this body.
-    ReleaseAround(usize, u8),
+    ReleaseAround(usize, u8, Commit),
     Delete(usize),
     /// Sends a delete whose answer does not come.
     DeleteLate(usize),
@@ -40,8 +43,14 @@ pub enum Action {
     Refuse(usize),
     Finish(usize, Commit),
     /// A finish that detaches this paste.
-    FinishAround(usize, usize),
+    FinishAround(usize, usize, Commit),
     ReadBack(usize),
+    /// The look waits too long for a commit under way: the step is tried again without it.
+    LookInVain(usize),
+    /// The commit under way is done.
+    Land,
+    /// It is rolled back.
+    LandNot,
     /// The heartbeat says that the claim was reset.
     LoseClaim(usize),
     GiveBack(usize),
@@ -85,6 +94,7 @@ impl Protocol {
         self.worker_actions(state, actions);
         self.watchdog_actions(state, actions);
         self.writer_actions(state, actions);
+        self.backend_actions(state, actions);
         actions.extend(state.under_way.iter().map(|key| Action::CarryOut(key as Key)));
     }
 
@@ -109,14 +119,20 @@ impl Protocol {
             Action::Claim(worker, commit) => self.claim(state, worker, commit),
             Action::GiveBackUnknown(worker) => self.give_back_unknown(state, worker),
             Action::LookForHolders(worker) => self.look_for_holders(state, worker),
-            Action::Release(worker, commit) => self.release(state, worker, commit),
-            Action::ReleaseAround(worker, body) => self.release_around(state, worker, body),
+            Action::Release(worker, commit) => self.release(state, worker, None, commit),
+            Action::ReleaseAround(worker, body, commit) => {
+                self.release(state, worker, Some(body), commit);
+            }
             Action::Delete(worker) => self.delete(state, worker),
             Action::DeleteLate(worker) => self.delete_late(state, worker),
             Action::Refuse(worker) => self.refuse(state, worker),
-            Action::Finish(worker, commit) => self.finish(state, worker, commit),
-            Action::FinishAround(worker, paste) => self.finish_around(state, worker, paste),
-            Action::ReadBack(worker) => self.read_back(state, worker),
+            Action::Finish(worker, commit) => self.finish(state, worker, None, commit),
+            Action::FinishAround(worker, paste, commit) => {
+                self.finish(state, worker, Some(paste), commit);
+            }
+            Action::ReadBack(worker) | Action::LookInVain(worker) => self.read_back(state, worker),
+            Action::Land => self.land(state),
+            Action::LandNot => state.backend = None,
             Action::LoseClaim(worker) => self.lose_claim(state, worker),
             Action::GiveBack(worker) => self.give_back(state, worker),
             Action::Crash(worker) => self.crash(state, worker),

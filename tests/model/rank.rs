@@ -3,7 +3,7 @@
 
 use super::{
     protocol::Action,
-    state::{Claim, Left, Memory, PASTES, Phase, Row, State, Worker, Writer},
+    state::{Claim, Left, Memory, PASTES, Phase, Row, State, Step, Worker, Writer},
 };
 
 /// More than any fault can give back of the work that was done.
@@ -14,6 +14,8 @@ const CLAIMED: u32 = 30;
 const LIVE: u32 = EXPIRED + 1;
 /// More than the rows of a claim gain when all are let go.
 const ALL_LET_GO: u32 = (CLAIMED + 1) * PASTES as u32 + 10;
+/// More than the rows of a batch gain when its commit lands, and its claim.
+const LANDS: u32 = 2 * ALL_LET_GO;
 
 /// Panics when a step did not use anything up.
 pub fn assert_progress(last: &State, next: &State, action: Action) {
@@ -30,16 +32,17 @@ fn rank(state: &State) -> u32 {
         + workers
         + claims
         + rank_of_writer(state.writer)
+        + state.backend.map_or(0, |_| LANDS)
         + u32::from(state.lock_is_abandoned())
         + state.under_way.0.count_ones()
 }
 
 fn faults(left: &Left) -> u32 {
-    let Left { crashes, silences, lost_answers, lost_locks, give_backs, .. } = left;
+    let Left { crashes, silences, lost_answers, slow_commits, lost_locks, give_backs, .. } = left;
     let Left { late_deletes, repeated_deletes, refusals, row_faults, puts, extensions, .. } = left;
     [crashes, silences, lost_answers, lost_locks, give_backs, late_deletes]
         .into_iter()
-        .chain([repeated_deletes, refusals, row_faults, puts, extensions])
+        .chain([slow_commits, repeated_deletes, refusals, row_faults, puts, extensions])
         .map(|left| u32::from(*left))
         .sum()
 }
@@ -72,7 +75,9 @@ fn rank_of_phase(memory: &Memory) -> u32 {
         Phase::Delete => 12 + owed - memory.bad.0.count_ones(),
         Phase::Finish => 11,
         Phase::Ask(_, NoAnswer) => 21,
-        Phase::Ask(_, NotFenced) => 10,
+        // Done already, by a commit that was under way.
+        Phase::Ask(Step::Release, NotFenced) => 17,
+        Phase::Ask(Step::Finish, NotFenced) => 10,
     }
 }
 

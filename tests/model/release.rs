@@ -9,61 +9,54 @@
 //! Take the later statement away and one step is not enough: see `Mistake::OldSnapshot`.
 
 use super::{
+    backend::Work,
     mistakes::Mistake,
     protocol::{Commit, Protocol},
-    state::{BODIES, Doubt, End, Key, Memory, PASTES, Phase, State, Step, Worker},
+    state::{BODIES, Doubt, End, Key, Memory, PASTES, Phase, Set, State, Step, Worker},
 };
 
 impl Protocol {
-    pub fn release(&self, state: &mut State, worker: usize, commit: Commit) {
+    /// Around a body whose write fails: its pastes are detached in the same transaction, reference
+    /// and all.
+    pub fn release(&self, state: &mut State, worker: usize, around: Option<u8>, commit: Commit) {
         let Worker::Holding(memory) = state.workers[worker] else {
             return;
         };
-        state.left.lost_answers -= u8::from(commit != Commit::Heard);
-        if commit != Commit::RolledBack {
-            if !self.may_release(state, &memory) {
-                return Self::ask(state, worker, memory, Step::Release, Doubt::NotFenced);
-            }
-            self.release_references(state, &memory, None);
+        state.left.row_faults -= u8::from(around.is_some());
+        state.left.spend(commit);
+        if commit != Commit::RolledBack && !self.may_release(state, &memory) {
+            return self.ask(state, worker, memory, Step::Release, Doubt::NotFenced);
         }
-        if commit == Commit::Heard || self.has(Mistake::Guesses) {
+        match commit {
+            Commit::Heard | Commit::Unheard => self.commit_release(state, &memory, around),
+            Commit::RolledBack => {}
+            Commit::UnderWay => self.leave_behind(state, worker, Work::Release(memory, around)),
+        }
+        if commit == Commit::Heard {
             let heirs = state.claim(memory.claim).heirs;
-            let done = commit == Commit::Heard;
-            let memory = if done { self.released(memory, &heirs) } else { memory };
+            let pastes = Set(memory.pastes.0 & !memory.holding(around).0);
+            let memory = self.released(Memory { pastes, ..memory }, &heirs);
             state.workers[worker] = Worker::Holding(memory);
-        } else {
-            Self::ask(state, worker, memory, Step::Release, Doubt::NoAnswer);
+        } else if !self.has(Mistake::Guesses) {
+            self.ask(state, worker, memory, Step::Release, Doubt::NoAnswer);
         }
     }
 
-    /// A write for this body fails: its pastes are detached in the same transaction, reference and
-    /// all.
-    pub fn release_around(&self, state: &mut State, worker: usize, body: u8) {
-        let Worker::Holding(mut memory) = state.workers[worker] else {
-            return;
-        };
-        state.left.row_faults -= 1;
-        if !self.may_release(state, &memory) {
-            return Self::ask(state, worker, memory, Step::Release, Doubt::NotFenced);
-        }
-        self.release_references(state, &memory, Some(body));
-        for paste in memory.pastes.iter().filter(|paste| memory.bodies[*paste] == Some(body)) {
+    /// The fence.
+    fn may_release(&self, state: &State, memory: &Memory) -> bool {
+        let claim = state.claim(memory.claim);
+        let marked = !self.has(Mistake::Guesses) && !self.has(Mistake::ReadsBackWithoutLock);
+        let closed = claim.end.is_some() || marked && claim.released;
+        self.has(Mistake::NoFenceInRelease) || !closed
+    }
+
+    /// Stamps the marker.
+    pub fn commit_release(&self, state: &mut State, memory: &Memory, around: Option<u8>) {
+        state.claim_mut(memory.claim).released = true;
+        self.release_references(state, memory, around);
+        for paste in memory.holding(around).iter() {
             state.pastes[paste].as_mut().expect("the claim's rows are there").let_go();
-            memory.pastes.remove(paste);
         }
-        let heirs = state.claim(memory.claim).heirs;
-        state.workers[worker] = Worker::Holding(self.released(memory, &heirs));
-    }
-
-    /// The fence, which stamps the marker.
-    fn may_release(&self, state: &mut State, memory: &Memory) -> bool {
-        let (fenced, marked) = (!self.has(Mistake::NoFenceInRelease), !self.has(Mistake::Guesses));
-        let claim = state.claim_mut(memory.claim);
-        if fenced && (claim.end.is_some() || marked && claim.released) {
-            return false;
-        }
-        claim.released = true;
-        true
     }
 
     fn release_references(&self, state: &mut State, memory: &Memory, around: Option<u8>) {

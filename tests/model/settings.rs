@@ -4,7 +4,8 @@
 use super::{
     mistakes::Mistake,
     properties::{
-        BODY_BACK, EXTENDED, FENCED_OFF, LATE, LOST_CLAIM, LOST_FINISH, LOST_RELEASE, OWING,
+        ABANDONED, BODY_BACK, DONE_ALREADY, EXTENDED, FENCED_OFF, LATE, LOST_CLAIM,
+        LOST_DETACHMENT, LOST_FINISH, LOST_RELEASE, OWING, SLOW_CLAIM, SLOW_FINISH, SLOW_RELEASE,
         TWO_CLAIM,
     },
     protocol::Protocol,
@@ -19,6 +20,7 @@ pub fn night(pastes: [Option<Row>; PASTES], left: Left, puts: &'static [(usize, 
         claims: [None; CLAIMS],
         lock: None,
         workers: [Worker::Idle; WORKERS],
+        backend: None,
         watchdog: None,
         writer: Writer::Idle,
         bucket: Set::default(),
@@ -53,6 +55,7 @@ pub const NOTHING: Left = Left {
     crashes: 0,
     silences: 0,
     lost_answers: 0,
+    slow_commits: 0,
     lost_locks: 0,
     give_backs: 0,
     late_deletes: 0,
@@ -86,6 +89,21 @@ pub fn lost_answers() -> Protocol {
     let left = Left { lost_answers: 2, silences: 1, late_deletes: 1, ..NOTHING };
     let shows = &[LOST_CLAIM, LOST_RELEASE, LOST_FINISH, FENCED_OFF, LATE];
     night([EXPIRED, LIVE, None], left, &[(0, 0)]).showing(shows)
+}
+
+/// A commit is still under way when its connection is lost, and lands or does not, while its worker
+/// asks or is taken for silent, and pastes of the same body are stored and claimed.
+pub fn slow_commits() -> Protocol {
+    let left = Left { slow_commits: 1, silences: 1, ..NOTHING };
+    let shows = &[SLOW_CLAIM, SLOW_RELEASE, SLOW_FINISH, DONE_ALREADY, FENCED_OFF];
+    night([EXPIRED, LIVE, None], left, &[(2, 0)]).showing(shows)
+}
+
+/// The same with rows that Postgres refuses to change, while workers crash and answers are lost.
+pub fn slow_detachments() -> Protocol {
+    let left = Left { slow_commits: 1, lost_answers: 1, row_faults: 1, crashes: 1, ..NOTHING };
+    let shows = &[SLOW_RELEASE, SLOW_FINISH, DONE_ALREADY, ABANDONED, LOST_DETACHMENT];
+    night([EXPIRED, ANOTHER, None], left, &[]).showing(shows)
 }
 
 /// Workers crash around lost answers, and a body is stored twice while it is being erased.

@@ -1,6 +1,8 @@
 //! The world of the model: two tables and the claims, the bucket, and what each process remembers.
 //! Everything is a small `Copy` value, since a check clones and hashes millions of them.
 
+use super::{backend::Backend, protocol::Commit};
+
 pub const PASTES: usize = 3;
 pub const BODIES: usize = 2;
 /// Two open claims of the two workers, and those that crashed workers or zombies left behind.
@@ -109,6 +111,14 @@ pub struct Memory {
     pub phase: Phase,
 }
 
+impl Memory {
+    /// The pastes of the batch that hold this body.
+    pub fn holding(&self, body: Option<u8>) -> Set {
+        let holds = |paste: &usize| body.is_some() && self.bodies[*paste] == body;
+        self.pastes.iter().filter(holds).fold(Set::default(), Set::with)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Only a release that judges by an old snapshot has looked before it locks.
@@ -169,6 +179,8 @@ pub struct Left {
     /// Resets of claims whose worker lives: it was paused, and goes on as a zombie.
     pub silences: u8,
     pub lost_answers: u8,
+    /// Commits of workers that are still under way when their connection is lost.
+    pub slow_commits: u8,
     pub lost_locks: u8,
     pub give_backs: u8,
     /// Deletes that time out and stay under way.
@@ -183,6 +195,17 @@ pub struct Left {
     pub extensions: u8,
 }
 
+impl Left {
+    /// A commit whose answer does not come uses something up.
+    pub fn spend(&mut self, commit: Commit) {
+        match commit {
+            Commit::Heard => {}
+            Commit::Unheard | Commit::RolledBack => self.lost_answers -= 1,
+            Commit::UnderWay => self.slow_commits -= 1,
+        }
+    }
+}
+
 /// One state of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
@@ -192,6 +215,8 @@ pub struct State {
     /// Who has the Redis lock.
     pub lock: Option<u8>,
     pub workers: [Worker; WORKERS],
+    /// A commit that is still under way.
+    pub backend: Option<Backend>,
     /// Only a watchdog that goes by an earlier look remembers anything.
     pub watchdog: Option<(u8, Claim)>,
     pub writer: Writer,
@@ -213,7 +238,7 @@ impl State {
 
     /// Pastes that somebody's claim has locked and not yet committed.
     pub fn locked(&self) -> Set {
-        self.workers.iter().fold(Set::default(), |locked, worker| match worker {
+        self.workers.iter().fold(self.being_claimed(), |locked, worker| match worker {
             Worker::Picking(pastes) => Set(locked.0 | pastes.0),
             _ => locked,
         })

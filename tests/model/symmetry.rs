@@ -14,7 +14,8 @@ pub fn representative(state: &State) -> State {
 }
 
 /// What can be told of a worker without its number or its claim's: what it remembers, whether it
-/// has the lock, and for each paste and each claim that is its own, how far that is.
+/// has the lock or a commit under way, and for each paste and each claim that is its own, how far
+/// that is.
 fn looks(state: &State, worker: u8) -> impl Ord + use<> {
     let mut remembers = state.workers[usize::from(worker)];
     let mut held = None;
@@ -25,13 +26,17 @@ fn looks(state: &State, worker: u8) -> impl Ord + use<> {
     let progress = |slot: u8| (held == Some(slot), state.claim(slot).released);
     let rows = state.pastes.map(|row| row?.claim.filter(|slot| own(*slot)).map(progress));
     let end = held.map(|slot| (state.claim(slot).end, state.claim(slot).released));
-    (remembers, state.lock == Some(worker), end, rows)
+    let slow = state.backend.is_some_and(|backend| backend.worker == Some(worker));
+    (remembers, state.lock == Some(worker), slow, end, rows)
 }
 
 fn swap_workers(state: &mut State) {
     state.workers.swap(0, 1);
     let other = |worker: Option<u8>| worker.map(|worker| 1 - worker);
     state.lock = other(state.lock);
+    if let Some(backend) = &mut state.backend {
+        backend.worker = other(backend.worker);
+    }
     for claim in state.claims.iter_mut().flatten() {
         claim.worker = other(claim.worker);
     }
@@ -52,6 +57,9 @@ fn renumber(state: &State) -> State {
         if let Worker::Holding(memory) = worker {
             memory.claim = number(memory.claim);
         }
+    }
+    if let Some(claim) = next.backend.as_mut().and_then(|backend| backend.work.claim_mut()) {
+        *claim = number(*claim);
     }
     for row in next.pastes.iter_mut().flatten() {
         row.claim = row.claim.map(&mut number);

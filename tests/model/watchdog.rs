@@ -32,7 +32,8 @@ impl Protocol {
 
     fn resets(&self, state: &State, actions: &mut Vec<Action>, of: impl Fn(&Claim) -> bool) {
         for (slot, claim) in (0..).zip(&state.claims) {
-            if !claim.is_some_and(|claim| claim.end.is_none() && of(&claim)) {
+            let open = claim.is_some_and(|claim| claim.end.is_none() && of(&claim));
+            if !open || state.claim_is_locked(slot) {
                 continue;
             }
             let looked = state.watchdog.is_some_and(|(looked, _)| looked == slot);

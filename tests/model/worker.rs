@@ -4,9 +4,12 @@
 //! The Redis lock keeps workers apart, and may vanish at any time: then two of them are inside
 //! their claims at once, and only the locks of the rows are left.
 
+use std::iter;
+
 use super::{
+    backend::Work,
     mistakes::Mistake,
-    protocol::{Action, COMMITS, Commit, Protocol},
+    protocol::{Action, Commit, Protocol},
     state::{Claim, Doubt, End, Memory, PASTES, Phase, Set, State, Step, WORKERS, Worker},
 };
 
@@ -14,9 +17,12 @@ impl Protocol {
     pub fn worker_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for worker in 0..WORKERS {
             match &state.workers[worker] {
-                Worker::Idle if state.lock.is_none() => self.picks(state, worker, actions),
+                Worker::Idle if state.lock.is_none() && !state.turn_is_taken(worker) => {
+                    self.picks(state, worker, actions);
+                }
                 Worker::Idle => {}
                 Worker::Picking(_) => actions.push(Action::Claim(worker, Commit::Heard)),
+                Worker::AskClaims if self.turn_waits(state, worker) => {}
                 Worker::AskClaims => actions.push(Action::GiveBackUnknown(worker)),
                 Worker::Holding(memory) if self.must_wait(state, memory) => {}
                 Worker::Holding(memory) => self.steps(worker, memory, actions),
@@ -55,20 +61,36 @@ impl Protocol {
         });
     }
 
-    /// Only a finish that is not fenced can meet rows that somebody else is about to claim.
+    /// For a commit under way, or for rows that somebody else is about to claim: only a finish that
+    /// is not fenced can meet those.
     fn must_wait(&self, state: &State, memory: &Memory) -> bool {
-        let unfenced = self.has(Mistake::NoFenceInFinish) && memory.phase == Phase::Finish;
-        unfenced && memory.pastes.iter().any(|paste| state.locked().has(paste))
+        let locked = state.claim_is_locked(memory.claim);
+        match memory.phase {
+            Phase::Release { .. } => {
+                locked || memory.bodies.into_iter().flatten().any(|body| state.body_is_locked(body))
+            }
+            Phase::Delete => false,
+            Phase::Finish if self.has(Mistake::NoFenceInFinish) => {
+                memory.pastes.iter().any(|paste| state.locked().has(paste))
+            }
+            Phase::Finish => locked,
+            Phase::Ask(..) => self.look_waits(state, memory),
+        }
+    }
+
+    fn turn_waits(&self, state: &State, worker: usize) -> bool {
+        !self.has(Mistake::GivesBackUnknownWithoutTurn) && state.turn_is_taken(worker)
     }
 
     pub fn worker_faults(&self, state: &State, actions: &mut Vec<Action>) {
         for worker in 0..WORKERS {
             match &state.workers[worker] {
                 Worker::Idle => continue,
-                Worker::Picking(_) if state.left.lost_answers > 0 => {
-                    actions.extend(COMMITS[1..].iter().map(|lost| Action::Claim(worker, *lost)));
+                Worker::Picking(_) => {
+                    let lost = state.unanswered();
+                    actions.extend(lost.map(|lost| Action::Claim(worker, lost)));
                 }
-                Worker::Picking(_) | Worker::AskClaims => {}
+                Worker::AskClaims => {}
                 Worker::Holding(memory) => self.step_faults(state, worker, memory, actions),
             }
             if state.left.crashes > 0 {
@@ -81,30 +103,42 @@ impl Protocol {
     }
 
     fn step_faults(&self, state: &State, worker: usize, memory: &Memory, to: &mut Vec<Action>) {
-        let left = &state.left;
-        let lost = if left.lost_answers > 0 { &COMMITS[1..] } else { &[] };
+        if self.must_wait(state, memory) {
+            to.extend(matches!(memory.phase, Phase::Ask(..)).then_some(Action::LookInVain(worker)));
+        } else {
+            self.phase_faults(state, worker, memory, to);
+        }
+        if state.claim(memory.claim).end == Some(End::Reset) {
+            to.push(Action::LoseClaim(worker));
+        }
+        if state.left.give_backs > 0 && !state.claim_is_locked(memory.claim) {
+            to.push(Action::GiveBack(worker));
+        }
+    }
+
+    fn phase_faults(&self, state: &State, worker: usize, memory: &Memory, to: &mut Vec<Action>) {
+        let (left, lost) = (&state.left, state.unanswered());
+        let answers = || iter::once(Commit::Heard).chain(lost.clone());
         match memory.phase {
             Phase::Release { .. } => {
-                to.extend(lost.iter().map(|lost| Action::Release(worker, *lost)));
+                to.extend(lost.clone().map(|lost| Action::Release(worker, lost)));
                 let bad = memory.bodies.into_iter().flatten().filter(|_| left.row_faults > 0);
-                to.extend(bad.map(|body| Action::ReleaseAround(worker, body)));
+                let around =
+                    |body| answers().map(move |it| Action::ReleaseAround(worker, body, it));
+                to.extend(bad.flat_map(around));
             }
             Phase::Delete => {
                 to.extend((left.late_deletes > 0).then_some(Action::DeleteLate(worker)));
                 to.extend((left.refusals > 0).then_some(Action::Refuse(worker)));
             }
             Phase::Finish => {
-                to.extend(lost.iter().map(|lost| Action::Finish(worker, *lost)));
+                to.extend(lost.clone().map(|lost| Action::Finish(worker, lost)));
                 let bad = memory.pastes.iter().filter(|_| left.row_faults > 0);
-                to.extend(bad.map(|paste| Action::FinishAround(worker, paste)));
+                let around =
+                    |paste| answers().map(move |it| Action::FinishAround(worker, paste, it));
+                to.extend(bad.flat_map(around));
             }
             Phase::Ask(..) => {}
-        }
-        if state.claim(memory.claim).end == Some(End::Reset) {
-            to.push(Action::LoseClaim(worker));
-        }
-        if left.give_backs > 0 {
-            to.push(Action::GiveBack(worker));
         }
     }
 
@@ -118,20 +152,25 @@ impl Protocol {
         let Worker::Picking(pastes) = state.workers[worker] else {
             return;
         };
-        let memory = (commit != Commit::RolledBack).then(|| self.mark(state, worker, pastes));
+        state.left.spend(commit);
         state.lock = state.lock.filter(|holder| usize::from(*holder) != worker);
-        state.workers[worker] = match memory.filter(|_| commit == Commit::Heard) {
-            Some(memory) => Worker::Holding(memory),
-            None => Worker::AskClaims,
-        };
-        state.left.lost_answers -= u8::from(commit != Commit::Heard);
+        state.workers[worker] = Worker::AskClaims;
+        match commit {
+            Commit::Heard | Commit::Unheard => {
+                let memory = self.mark(state, Some(worker as u8), pastes);
+                if commit == Commit::Heard {
+                    state.workers[worker] = Worker::Holding(memory);
+                }
+            }
+            Commit::RolledBack => {}
+            Commit::UnderWay => self.leave_behind(state, worker, Work::Claim(pastes)),
+        }
     }
 
-    fn mark(&self, state: &mut State, worker: usize, pastes: Set) -> Memory {
+    pub fn mark(&self, state: &mut State, worker: Option<u8>, pastes: Set) -> Memory {
         let slot = state.claims.iter().position(Option::is_none).expect("CLAIMS are enough");
-        let claim =
-            Claim { worker: Some(worker as u8), released: false, heirs: [None; PASTES], end: None };
-        state.claims[slot] = Some(claim);
+        state.claims[slot] =
+            Some(Claim { worker, released: false, heirs: [None; PASTES], end: None });
         let mut memory = Memory {
             claim: slot as u8,
             pastes,
@@ -192,9 +231,10 @@ impl Protocol {
     }
 
     /// The fence matched nothing, or the answer was lost: the claim must be read back.
-    pub fn ask(state: &mut State, worker: usize, memory: Memory, step: Step, doubt: Doubt) {
-        state.workers[worker] =
-            Worker::Holding(Memory { phase: Phase::Ask(step, doubt), ..memory });
+    pub fn ask(&self, state: &mut State, worker: usize, memory: Memory, step: Step, doubt: Doubt) {
+        let lost = self.has(Mistake::ZeroRowsMeanLost) && doubt == Doubt::NotFenced;
+        let asking = Worker::Holding(Memory { phase: Phase::Ask(step, doubt), ..memory });
+        state.workers[worker] = if lost { Worker::Idle } else { asking };
     }
 
     pub fn lose_claim(&self, state: &mut State, worker: usize) {
@@ -214,13 +254,17 @@ impl Protocol {
         state.workers[worker] = Worker::Idle;
     }
 
-    /// The memory is gone and an open transaction is rolled back. The next process has a UUID of
-    /// its own, so nobody but the watchdog comes for the claims that are left.
+    /// The memory is gone and an open transaction is rolled back, unless it was being committed.
+    /// The next process has a UUID of its own, so nobody but the watchdog comes for the claims that
+    /// are left.
     pub fn crash(&self, state: &mut State, worker: usize) {
         state.left.crashes -= 1;
         state.workers[worker] = Worker::Idle;
         for claim in state.claims.iter_mut().flatten() {
             claim.worker = claim.worker.filter(|owner| usize::from(*owner) != worker);
+        }
+        if let Some(backend) = &mut state.backend {
+            backend.worker = backend.worker.filter(|owner| usize::from(*owner) != worker);
         }
     }
 

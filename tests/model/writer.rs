@@ -6,7 +6,7 @@
 
 use super::{
     mistakes::Mistake,
-    protocol::{Action, COMMITS, Commit, Protocol},
+    protocol::{Action, Commit, LOST, Protocol},
     state::{Content, Key, PASTES, Row, Set, State, Writer},
 };
 
@@ -14,6 +14,7 @@ impl Protocol {
     pub fn writer_actions(&self, state: &State, actions: &mut Vec<Action>) {
         match state.writer {
             Writer::Idle => {}
+            Writer::Uploaded { .. } if self.put_waits(state) => {}
             Writer::Uploaded { .. } => actions.push(Action::Put(Commit::Heard)),
             Writer::Unsure(_) => actions.push(Action::UploadAgain),
             Writer::Dropping(_) => actions.push(Action::Drop),
@@ -24,12 +25,22 @@ impl Protocol {
         if state.writer == Writer::Idle && state.left.puts > 0 {
             actions.push(Action::Upload);
         }
-        if matches!(state.writer, Writer::Uploaded { .. }) && state.left.lost_answers > 0 {
-            actions.extend(COMMITS[1..].iter().map(|commit| Action::Put(*commit)));
+        let uploaded = matches!(state.writer, Writer::Uploaded { .. });
+        if uploaded && state.left.lost_answers > 0 && !self.put_waits(state) {
+            actions.extend(LOST.map(Action::Put));
         }
         if state.left.extensions > 0 {
             let extendable = |paste: &usize| self.is_extendable(state, *paste);
             actions.extend((0..PASTES).filter(extendable).map(Action::Extend));
+        }
+    }
+
+    /// The primary key waits for a row that may go, and the upsert for the content row.
+    fn put_waits(&self, state: &State) -> bool {
+        let (paste, body) = self.order(state);
+        match state.pastes[paste] {
+            Some(_) => state.being_written().has(paste),
+            None => state.body_is_locked(body),
         }
     }
 
