@@ -147,13 +147,20 @@ async fn restart_postgres(stage: &Stage, away: Duration) -> bool {
 }
 
 async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
-    // Not while it is away.
-    let _postgres = stage.postgres.lock().await;
-    let Some(db) = try_connect(&stage.store.database_url).await else {
-        return false;
-    };
     let (share, place) = (rng.i32(1..4), rng.i32(..100));
-    db.query(KILL_CONNECTIONS, &[&share, &place]).await.is_ok_and(|killed| !killed.is_empty())
+    let give_up = Instant::now() + PATIENCE;
+    while Instant::now() < give_up {
+        // Not while it is away.
+        let _postgres = stage.postgres.lock().await;
+        if let Some(db) = try_connect(&stage.store.database_url).await
+            && let Ok(killed) = db.query(KILL_CONNECTIONS, &[&share, &place]).await
+            && !killed.is_empty()
+        {
+            return true;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    false
 }
 
 async fn cut_connections(stage: &Stage) -> bool {
