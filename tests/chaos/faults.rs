@@ -147,7 +147,7 @@ async fn restart_postgres(stage: &Stage, away: Duration) -> bool {
 }
 
 async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
-    let (share, place) = (rng.i32(1..4), rng.i32(..100));
+    let (share, place) = (rng.i32(1..4), rng.i32(0..100));
     let give_up = Instant::now() + PATIENCE;
     while Instant::now() < give_up {
         // Not while it is away.
