@@ -146,14 +146,16 @@ async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
 
 /// Whether the database has the schema this program was built for.
 pub async fn check(client: &Client) -> Result<(), SchemaError> {
-    match version(client).await? {
+    expect(version(client).await?)
+}
+
+/// Whether this is the schema version this program was built for; `None`: not migrated at all.
+pub fn expect(found: Option<i32>) -> Result<(), SchemaError> {
+    let needed = SCHEMA_VERSION;
+    match found {
         None => Err(SchemaError::NotMigrated),
-        Some(found) if found < SCHEMA_VERSION => {
-            Err(SchemaError::TooOld { found, needed: SCHEMA_VERSION })
-        }
-        Some(found) if found > SCHEMA_VERSION => {
-            Err(SchemaError::TooNew { found, needed: SCHEMA_VERSION })
-        }
+        Some(found) if found < needed => Err(SchemaError::TooOld { found, needed }),
+        Some(found) if found > needed => Err(SchemaError::TooNew { found, needed }),
         Some(_) => Ok(()),
     }
 }

@@ -1,10 +1,11 @@
 //! The bodies in S3: bulk deletion, with every answer read to the end.
 
+mod breaker;
 mod classify;
 mod md5;
 mod pace;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use aws_sdk_s3::{
     Client,
@@ -57,7 +58,8 @@ pub struct Objects {
     bucket: String,
     prefix: String,
     deadline: Duration,
-    pace: std::sync::Arc<pace::Pace>,
+    pace: Arc<pace::Pace>,
+    breaker: Arc<breaker::Breaker>,
     md5: bool,
 }
 
@@ -88,6 +90,7 @@ impl Objects {
             prefix: settings.s3.prefix.clone(),
             deadline: settings.s3.deadline,
             pace: pace::Pace::new(settings.s3.max_keys_per_second).into(),
+            breaker: Arc::default(),
             md5: settings.s3.checksum == Checksum::Md5,
         })
     }
@@ -103,6 +106,11 @@ impl Objects {
 
     pub fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Why nothing should be claimed right now: the last call failed, for everybody.
+    pub fn failing(&self) -> Option<ObjectsError> {
+        self.breaker.reason().map(|reason| self.unavailable(reason))
     }
 
     /// Does deleting work at all? Asks with a key that cannot exist, so delete-only rights suffice.
@@ -240,7 +248,9 @@ impl Objects {
             true => request.customize().interceptor(md5::ContentMd5).send().await,
             false => request.send().await,
         };
-        sent.map(|output| Answer::new(keys, output)).map_err(CallError::from)
+        let called = sent.map(|output| Answer::new(keys, output)).map_err(CallError::from);
+        self.breaker.note(&called);
+        called
     }
 
     fn blame(&self, error: CallError) -> ObjectsError {

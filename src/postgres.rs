@@ -158,6 +158,14 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
+/// One line for an error of the pool or of Postgres behind it.
+pub fn describe_pool(error: &PoolError) -> String {
+    match error {
+        PoolError::Backend(error) => describe(error),
+        error => error.to_string(),
+    }
+}
+
 /// Waits for an attempt, but not for ever. Nothing is cancelled on the server: when the time is up,
 /// the answer counts as lost.
 pub async fn answered<T, E: From<PoolError>>(

@@ -1,18 +1,62 @@
 //! Connections to Redis. Redis is a help, never a witness: whatever it answers, claims stay right.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use deadpool_redis::{Connection, Manager, Pool, Runtime};
-use redis::{AsyncConnectionConfig, Client, TlsCertificates};
+use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
 use secrecy::ExposeSecret;
+use tokio::time::Instant;
 
 use crate::config::{ConfigError, Settings};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// A Redis that did not answer is left alone for this long: one that hangs would otherwise cost
+/// every claim and every eviction its timeout.
+const AWAY_FOR: Duration = Duration::from_secs(5);
 
-/// A pool that connects when it is first used, so that Redis may be away at start.
-pub fn pool(settings: &Settings) -> Result<Pool> {
+/// Redis, as long as it answers.
+#[derive(Clone)]
+pub struct Redis {
+    pool: Pool,
+    away_until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Redis {
+    /// A connection, or why there is none, as text without secrets.
+    pub async fn connection(&self) -> Result<Connection, String> {
+        if self.away_until().is_some_and(|until| Instant::now() < until) {
+            return Err("it did not answer a moment ago".into());
+        }
+        self.pool.get().await.map_err(|error| {
+            self.rest();
+            error.to_string()
+        })
+    }
+
+    /// A command failed: says why, and remembers it if Redis did not answer.
+    pub fn failed(&self, error: &RedisError) -> String {
+        if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
+            self.rest();
+        }
+        error.to_string()
+    }
+
+    fn rest(&self) {
+        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Instant::now() + AWAY_FOR);
+    }
+
+    fn away_until(&self) -> Option<Instant> {
+        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connects when it is first used, so that Redis may be away at start.
+pub fn pool(settings: &Settings) -> Result<Redis> {
     crate::tls::install_provider();
     let url = settings.redis_url()?.expose_secret();
     // The parser's own message is left out: it can quote the URL with its password.
@@ -39,16 +83,12 @@ pub fn pool(settings: &Settings) -> Result<Pool> {
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
     let manager = Manager::new_with_config(client.get_connection_info().clone(), how)?;
-    Ok(Pool::builder(manager)
+    let pool = Pool::builder(manager)
         .max_size(4)
         .runtime(Runtime::Tokio1)
         .wait_timeout(Some(TIMEOUT))
         .create_timeout(Some(TIMEOUT * 2))
         .recycle_timeout(Some(TIMEOUT))
-        .build()?)
-}
-
-/// A connection, or why there is none, as text without secrets.
-pub async fn connection(pool: &Pool) -> Result<Connection, String> {
-    pool.get().await.map_err(|error| error.to_string())
+        .build()?;
+    Ok(Redis { pool, away_until: Arc::default() })
 }

@@ -73,7 +73,8 @@ async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_erro
     let dead = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity' AND attempts = 5
                 AND last_error = 'S3 ObjectLocked: no' AND doomed_key IS NOT NULL";
     assert_eq!(world.count(dead).await, 1);
-    let summary = drain(&worker).await;
+    // A later run's: it did not fail there.
+    let summary = drain(&worker_within(&world, &s3, Duration::from_secs(1)).await).await;
     assert_eq!(summary.stopped_because, StoppedBecause::Drained);
     assert_eq!(summary.left.expect("left").dead_letters, 1, "named in the summary");
     assert_eq!(world.object(&key).await.as_deref(), Some("a"), "still owed, not forgotten");

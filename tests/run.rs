@@ -96,7 +96,7 @@ async fn a_run_stops_at_its_deadline_with_nothing_claimed() {
     world.put_many(10, 10).await;
     let worker = world.worker().await;
     let deadline = Some(tokio::time::Instant::now());
-    let summary = worker.run(Options { limit: None, deadline }).await;
+    let summary = worker.run(Options { deadline, ..Options::default() }).await;
     assert_eq!(summary.stopped_because, StoppedBecause::Deadline);
     assert_eq!(summary.left.expect("left").due, 10);
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);

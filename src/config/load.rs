@@ -131,10 +131,17 @@ fn well_known_variables() -> <Settings as Config>::Layer {
     layer
 }
 
+impl super::Worker {
+    /// How long a worker that is alive can be silent.
+    pub fn three_heartbeats(&self) -> Duration {
+        self.heartbeat_interval.saturating_mul(3)
+    }
+}
+
 impl Settings {
     /// Refuses what cannot work. Called after flags were applied, too.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let least = self.worker.heartbeat_interval * 3;
+        let least = self.worker.three_heartbeats();
         let rules = [
             (
                 self.watchdog.stuck_after >= least,
@@ -172,6 +179,10 @@ impl Settings {
                 "watchdog.tick is shorter than 100ms".into(),
             ),
             (self.s3.deadline >= Duration::from_secs(1), "s3.deadline is shorter than 1s".into()),
+            (
+                self.brake.max_share > 0.0 && self.brake.max_share <= 1.0,
+                format!("brake.max_share is {}, not more than 0 to 1", self.brake.max_share),
+            ),
             (
                 self.cache.key_pattern.is_empty()
                     || self.cache.key_pattern.contains("{short_code}"),

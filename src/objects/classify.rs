@@ -77,6 +77,18 @@ impl Answer {
         }
         Self { verdicts, silent, slow_down }
     }
+
+    /// What the store suffers from, if it did nothing for any of the keys and that is none of
+    /// theirs.
+    pub fn trouble(&self) -> Option<String> {
+        let mut troubles = self.verdicts.iter().map(|(_, verdict)| match verdict {
+            Verdict::Gone | Verdict::Refused(_) => None,
+            Verdict::Again(reason) | Verdict::Denied(reason) => Some(reason),
+        });
+        let worked = self.slow_down || troubles.clone().any(|trouble| trouble.is_none());
+        let silent = || "it did not acknowledge a deletion".to_string();
+        (!worked).then(|| troubles.next().flatten().cloned().unwrap_or_else(silent))
+    }
 }
 
 fn is_throttled(code: &str) -> bool {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Parser;
+use tokio_util::sync::CancellationToken;
 
 use super::Watchdog;
 use crate::{cli::Common, http, metrics, shutdown::Shutdown};
@@ -37,6 +38,7 @@ impl WatchdogCli {
         let settings = Arc::new(self.common.settings()?);
         if self.once {
             let watchdog = Watchdog::start(settings).await?;
+            watchdog.before_first_tick(&CancellationToken::new()).await;
             let ticked = watchdog.tick().await?;
             let (claims, rows) = (ticked.swept.reset.claims, ticked.swept.reset.rows);
             println!(
@@ -52,8 +54,10 @@ impl WatchdogCli {
         tracing::info!("watching; health and metrics on http://{}", listener.local_addr()?);
         let server = http::serve(listener, Arc::clone(&watchdog), metrics, shutdown.clone());
         let server = tokio::spawn(server);
-        watchdog.run(&shutdown).await;
+        let watched = watchdog.run(&shutdown).await;
+        shutdown.stop.cancel();
         server.await??;
+        watched?;
         Ok(0)
     }
 }

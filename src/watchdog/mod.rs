@@ -6,5 +6,5 @@ pub mod reset;
 pub mod sweep;
 mod tick;
 
-pub use sweep::{Swept, sweep};
+pub use sweep::{SweepError, Swept, let_workers_beat_first, sweep};
 pub use tick::{Ticked, Watchdog};

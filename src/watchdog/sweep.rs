@@ -1,12 +1,21 @@
 //! One sweep: every claim whose worker was silent for `stuck_after`, and every row in progress that
 //! no open claim covers. Set-based, in bounded chunks, until nothing is left.
 
+use std::time::Duration;
+
 use deadpool_postgres::{Pool, PoolError, Transaction};
-use tracing::{error, warn};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
 
 use super::reset::{LockedClaim, Reset, Why, reset};
-use crate::{config::Settings, failpoint, postgres::describe};
+use crate::{
+    config::Settings,
+    failpoint,
+    migrate::{self, SchemaError},
+    postgres::{describe, describe_pool},
+};
 
+const TIME_TO_BEAT: &str = include_str!("../../sql/queries/time_to_beat.sql");
 const ELECT: &str = include_str!("../../sql/queries/elect.sql");
 const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
 const RESET_ORPHANS: &str = include_str!("../../sql/queries/reset_orphans.sql");
@@ -25,8 +34,46 @@ pub struct Swept {
     pub orphans: u64,
 }
 
+/// Before the first sweep of a process: a server that has just started may have been away for longer
+/// than `stuck_after`, and its workers, alive as ever, had no chance to say so yet.
+pub async fn let_workers_beat_first(
+    pool: &Pool,
+    settings: &Settings,
+    stop: &CancellationToken,
+) -> Result<(), PoolError> {
+    let (stuck_after, beats) = (settings.watchdog.stuck_after, settings.worker.three_heartbeats());
+    let client = pool.get().await?;
+    let needed = [stuck_after.as_secs_f64(), beats.as_secs_f64()];
+    let wait_s: f64 =
+        client.query_one(TIME_TO_BEAT, &[&needed[0], &needed[1]]).await?.get("wait_s");
+    if wait_s > 0.0 {
+        info!(wait_s, "Postgres has just started: letting workers beat before claims are reset");
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs_f64(wait_s)) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    Ok(())
+}
+
+/// Why a sweep did not get to its end. What it had reset stays reset.
+#[derive(thiserror::Error, Debug)]
+pub enum SweepError {
+    #[error("{}", describe_pool(.0))]
+    Postgres(#[from] PoolError),
+    /// Somebody has migrated the database while this program ran.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+impl From<tokio_postgres::Error> for SweepError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
 /// Resets all that is stuck right now.
-pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError> {
+pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, SweepError> {
     let (mut swept, mut stubborn) = (Swept::default(), Vec::new());
     loop {
         let mut client = pool.get().await?;
@@ -56,8 +103,10 @@ pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, PoolError>
     }
 }
 
-async fn elected(transaction: &Transaction<'_>) -> Result<bool, tokio_postgres::Error> {
-    Ok(transaction.query_one(ELECT, &[]).await?.get("elected"))
+async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {
+    let row = transaction.query_one(ELECT, &[]).await?;
+    migrate::expect(row.get("schema_version"))?;
+    Ok(row.get("elected"))
 }
 
 async fn reset_silent(

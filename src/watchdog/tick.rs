@@ -9,15 +9,22 @@ use std::{
 };
 
 use anyhow::Result;
-use deadpool_postgres::{Pool, PoolError};
+use deadpool_postgres::Pool;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
     prune::{Pruned, prune},
-    sweep::{Swept, sweep},
+    sweep::{SweepError, Swept, let_workers_beat_first, sweep},
 };
-use crate::{config::Settings, metrics as names, migrate, postgres::Target, shutdown::Shutdown};
+use crate::{
+    config::Settings,
+    metrics as names,
+    migrate::{self, SchemaError},
+    postgres::Target,
+    shutdown::Shutdown,
+};
 
 /// What a tick did.
 #[derive(Debug, Default, Clone, Copy)]
@@ -49,7 +56,7 @@ impl Watchdog {
     }
 
     /// One sweep and one pruning.
-    pub async fn tick(&self) -> Result<Ticked, PoolError> {
+    pub async fn tick(&self) -> Result<Ticked, SweepError> {
         let started = Instant::now();
         let swept = sweep(&self.pool, &self.settings).await?;
         let pruned = match swept.not_elected {
@@ -60,18 +67,20 @@ impl Watchdog {
         Ok(Ticked { swept, pruned })
     }
 
-    /// Ticks until asked to stop. An outage of Postgres is waited out.
-    pub async fn run(&self, shutdown: &Shutdown) {
+    /// Ticks until asked to stop. An outage of Postgres is waited out; a schema that this program
+    /// does not know is not.
+    pub async fn run(&self, shutdown: &Shutdown) -> Result<(), SchemaError> {
+        self.before_first_tick(&shutdown.stop).await;
         let mut ticks = interval(self.settings.watchdog.tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = shutdown.stop.cancelled() => return,
+                () = shutdown.stop.cancelled() => return Ok(()),
                 _ = ticks.tick() => {}
             }
             let was_ready = self.ready.load(Ordering::Acquire);
             if !was_ready {
-                self.let_workers_beat_first(shutdown).await;
+                self.wait_for_postgres(shutdown).await;
             }
             match self.tick().await {
                 Ok(_) => {
@@ -80,6 +89,7 @@ impl Watchdog {
                     }
                     self.ready.store(true, Ordering::Release);
                 }
+                Err(SweepError::Schema(error)) => return Err(error),
                 Err(error) => {
                     self.ready.store(false, Ordering::Release);
                     warn!("the tick did not succeed: {error}");
@@ -89,19 +99,24 @@ impl Watchdog {
         }
     }
 
+    /// See [`let_workers_beat_first`]. An error shows again at the tick itself.
+    pub async fn before_first_tick(&self, stop: &CancellationToken) {
+        let _ = let_workers_beat_first(&self.pool, &self.settings, stop).await;
+    }
+
     fn turned(&self) {
         *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// While Postgres was away nobody could beat: silence proves nothing until they had a chance.
-    async fn let_workers_beat_first(&self, shutdown: &Shutdown) {
+    async fn wait_for_postgres(&self, shutdown: &Shutdown) {
         loop {
             let answers = match self.pool.get().await {
                 Ok(client) => client.simple_query("").await.is_ok(),
                 Err(_) => false,
             };
             let pause = match answers {
-                true => self.settings.worker.heartbeat_interval * 3,
+                true => self.settings.worker.three_heartbeats(),
                 false => self.settings.watchdog.tick.min(Duration::from_secs(5)),
             };
             tokio::select! {
@@ -123,7 +138,7 @@ impl Watchdog {
     /// Is the loop still turning? Three ticks without one is a wedge.
     pub fn is_alive(&self) -> bool {
         let last = *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner);
-        let longest = self.settings.watchdog.tick * 3 + self.settings.worker.heartbeat_interval * 3;
+        let longest = self.settings.watchdog.tick * 3 + self.settings.worker.three_heartbeats();
         last.elapsed() < longest + Duration::from_secs(60)
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{
     PhaseTimes, Worker, delete_objects::ObjectsGone, finish::Finished, settle::STEP_PATIENCE,
@@ -90,6 +90,8 @@ impl Worker {
             Err(StepError::Lost(lost)) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
+                // Lost by this process' own clock, it may still be open.
+                self.open.lose_sight();
                 BatchEnd::Settled
             }
             Err(StepError::Surroundings(reason)) => {
@@ -108,10 +110,10 @@ impl Worker {
         self.open.progress(id, STEP_PATIENCE + SLACK);
         match self.give_back(claim.fence, reason).await {
             Ok(reset) => self.tally.given_back(reset.claims),
-            Err(failure) => error!(
-                claim = id,
-                "claim {id} could not be given back ({failure}); the watchdog frees it"
-            ),
+            Err(failure) => {
+                self.open.lose_sight();
+                warn!(claim = id, "claim {id} could not be given back yet: {failure}");
+            }
         }
     }
 }

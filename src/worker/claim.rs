@@ -9,14 +9,15 @@ use super::{PgError, Worker, lock::Turn};
 use crate::{
     claim::{Claim, Fence, Paste, attempts_with_company},
     failpoint,
-    postgres::{answered, describe, is_hopeless, is_row_fault},
+    migrate::{self, SchemaError},
+    postgres::{answered, describe, describe_pool, is_hopeless, is_row_fault},
 };
 
 const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
 const CLAIM: &str = include_str!("../../sql/queries/claim.sql");
 const CANDIDATE: &str = include_str!("../../sql/queries/claim_candidate.sql");
 /// No other plan than the walk along pastes_due_idx, whatever the statistics say or do not say.
-const ONE_PLAN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
+pub(super) const ONE_PLAN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
 /// More rows than this that cannot be claimed are not a few odd rows but a broken table.
 const MOST_IMPOSSIBLE: usize = 1000;
 
@@ -33,14 +34,34 @@ pub struct Wanted {
     pub until: Option<Instant>,
 }
 
-/// An error in the surroundings; whether the claim was committed is unknown until
-/// [`Worker::give_back_unknown`] has looked.
+/// Why nothing was claimed.
 #[derive(thiserror::Error, Debug)]
-#[error("claiming failed: {reason}")]
-pub struct ClaimError {
-    reason: String,
-    /// Waiting does not help: a missing privilege, say.
-    pub hopeless: bool,
+pub enum ClaimError {
+    /// Whether the claim was committed is unknown until [`Worker::give_back_unknown`] has looked.
+    #[error("claiming failed: {}", describe_pool(.0))]
+    Postgres(#[from] PgError),
+    /// Somebody has migrated the database while this worker ran.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
+    NoLock(String),
+}
+
+impl From<tokio_postgres::Error> for ClaimError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
+impl ClaimError {
+    /// Waiting does not help: a missing privilege, say, or another schema.
+    pub fn is_hopeless(&self) -> bool {
+        match self {
+            Self::Postgres(PgError::Backend(error)) => is_hopeless(error),
+            Self::Schema(_) => true,
+            Self::Postgres(_) | Self::NoLock(_) => false,
+        }
+    }
 }
 
 impl Worker {
@@ -52,6 +73,7 @@ impl Worker {
         self.tally.lock_waited(waited);
         match &turn {
             Turn::Stopped => return Ok(None),
+            Turn::Unavailable(reason) => return Err(ClaimError::NoLock(reason.clone())),
             Turn::Without(reason) => self.tally.lock_missing(reason),
             Turn::Held(_) => {}
         }
@@ -59,21 +81,22 @@ impl Worker {
         if let Turn::Held(token) = &turn {
             self.lock.release(token).await;
         }
-        claimed.map_err(|error| ClaimError {
-            hopeless: matches!(&error, PgError::Backend(error) if is_hopeless(error)),
-            reason: describe_pool(&error),
-        })
+        claimed
     }
 
     /// A row that cannot even be marked (it violates an owner's NOT VALID constraint, say) must not
     /// stop all claims: it is found by halving, and left out from then on.
-    async fn claim_around_the_impossible(&self, wanted: Wanted) -> Result<Option<Claim>, PgError> {
+    async fn claim_around_the_impossible(
+        &self,
+        wanted: Wanted,
+    ) -> Result<Option<Claim>, ClaimError> {
         let mut size = wanted.size;
         loop {
             let mut suspect = None;
             let attempt = self.claim_rows(Wanted { size, ..wanted }, &mut suspect);
             match answered(attempt).await {
-                Err(PgError::Backend(error)) if is_row_fault(&error) => {
+                Err(ClaimError::Postgres(PgError::Backend(error))) if is_row_fault(&error) => {
+                    self.open.regain_sight();
                     let Some(culprit) = suspect else {
                         size = size.div_ceil(2);
                         continue;
@@ -108,7 +131,7 @@ impl Worker {
         &self,
         wanted: Wanted,
         suspect: &mut Option<String>,
-    ) -> Result<Option<Claim>, PgError> {
+    ) -> Result<Option<Claim>, ClaimError> {
         let started = Instant::now();
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
@@ -117,7 +140,8 @@ impl Worker {
         let timeout = format!("SET LOCAL statement_timeout = {allowed_ms}; {ONE_PLAN}");
         transaction.batch_execute(&timeout).await?;
         let turn = transaction.prepare_cached(TURN).await?;
-        transaction.query(&turn, &[&self.id.to_string()]).await?;
+        let turn = transaction.query_one(&turn, &[&self.id.to_string()]).await?;
+        migrate::expect(turn.get("schema_version"))?;
         let claim = transaction.prepare_cached(CLAIM).await?;
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
         let most_attempts = if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX };
@@ -127,6 +151,7 @@ impl Worker {
             *suspect = first.map(|row| row.get("short_code"));
         }
         failpoint::reached("claim.before");
+        self.open.lose_sight();
         let rows = transaction
             .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible, &*suspect])
             .await?;
@@ -134,6 +159,7 @@ impl Worker {
             // Waited for: rows that must run alone are locked by now, and the next one to hold the
             // lock would pass them by.
             transaction.rollback().await?;
+            self.open.regain_sight();
             return Ok(None);
         };
         failpoint::reached("claim.marked");
@@ -151,15 +177,8 @@ impl Worker {
         }
         transaction.commit().await?;
         failpoint::reached("claim.committed");
+        self.open.regain_sight();
         self.tally.claimed(started.elapsed());
         Ok(Some(Claim { fence, pastes, asked_at: started, last_due }))
-    }
-}
-
-/// One line for an error of the pool or of Postgres behind it.
-pub(super) fn describe_pool(error: &PgError) -> String {
-    match error {
-        PgError::Backend(error) => describe(error),
-        error => error.to_string(),
     }
 }

@@ -32,12 +32,13 @@ Settings come from flags, then CLEANUP_<SECTION>_<KEY> variables, then --config 
 The first ones to set: DATABASE_URL, REDIS_URL, S3_BUCKET, and AWS_ENDPOINT_URL for MinIO and others.
 
 Exit codes: 0 drained; 3 stopped early with a backlog left (limit, deadline, signal, paused);
-1 failed, or pastes that could not be deleted; 2 usage or config.
+1 failed, or pastes that could not be deleted; 2 usage or config; 4 stopped by the brake.
 
 Examples:
   cleanup-worker run --dry-run              what would go?
   cleanup-worker run --until 06:00          the nightly cron job
   cleanup-worker run --limit 1000           a careful first try
+  cleanup-worker run --override-brake       most of the table has expired, and that is right
   cleanup-worker run --format json | jq .rows_deleted
   CLEANUP_SCHEDULE_TIMEZONE=Europe/Berlin cleanup-worker schedule";
 
@@ -66,6 +67,9 @@ struct RunArgs {
     /// Batches in flight at once (worker.concurrency).
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
+    /// Delete although it is suspiciously much (brake.max_share, brake.max_rows).
+    #[arg(long)]
+    override_brake: bool,
     /// Say what would be deleted right now; change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -83,7 +87,7 @@ impl WorkerCli {
         let settings = Arc::new(settings);
         match &self.command {
             Command::Run(args) | Command::Schedule(args) if args.dry_run => {
-                say_what_would_go(&settings, args.format).await
+                say_what_would_go(&settings, args).await
             }
             Command::Run(args) => {
                 let worker = Worker::start(Arc::clone(&settings), Shutdown::on_signals()?).await?;
@@ -117,21 +121,24 @@ impl RunArgs {
             .until
             .map(|time| until(time, Utc::now().with_timezone(&settings.schedule.timezone)));
         let left = [self.run_time, until].into_iter().flatten().min();
-        Options { limit: self.limit, deadline: left.map(|left| Instant::now() + left) }
+        let deadline = left.map(|left| Instant::now() + left);
+        Options { limit: self.limit, deadline, override_brake: self.override_brake }
     }
 }
 
-async fn say_what_would_go(settings: &Settings, format: Format) -> Result<u8> {
+async fn say_what_would_go(settings: &Settings, args: &RunArgs) -> Result<u8> {
     let target = Target::new(settings, "cleanup-worker", None)?;
     let mut client = target.open().await?;
     migrate::check(&client).await?;
-    let would = dry_run::dry_run(&mut client).await?;
-    print(format, &would, |would| {
+    let would = dry_run::dry_run(&mut client, &settings.brake, args.limit).await?;
+    print(args.format, &would, |would| {
+        let brake = would.brake.as_ref();
         format!(
-            "would delete {} pastes and {} objects, {}; nothing was changed",
+            "would delete {} pastes and {} objects, {}; nothing was changed{}",
             thousands(would.rows),
             thousands(would.objects),
             bytes(u64::try_from(would.bytes).unwrap_or_default()),
+            brake.map(|reason| format!("\nthe brake would stop it: {reason}")).unwrap_or_default()
         )
     });
     Ok(0)

@@ -9,38 +9,27 @@ use std::{
 
 use tokio::{
     task::{JoinError, JoinSet},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use super::{
-    Worker,
-    batch::BatchEnd,
-    claim::{Wanted, describe_pool},
-    look::Sight,
-    run::Options,
+    Worker, batch::BatchEnd, claim::Wanted, look::Sight, run::Options, stop::Stop,
     summary::StoppedBecause,
 };
 use crate::{
-    backoff::{backoff, jittered},
+    backoff::jittered,
     claim::{Claim, Fence, must_run_alone},
-    fleet,
-    postgres::answered,
+    postgres::{answered, describe_pool},
 };
 
-/// How long a run goes on without finishing a batch before it calls that a failure.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// How long due rows may stay locked by others while nothing else is left to do.
 const LOCKED_PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE_CHECK: Duration = Duration::from_secs(2);
-
-/// Why the loop ends, and with what error.
-pub(super) type Stop = (StoppedBecause, Option<String>);
 
 /// The loop's state.
 pub(super) struct Drain {
-    worker: Arc<Worker>,
-    options: Options,
+    pub(super) worker: Arc<Worker>,
+    pub(super) options: Options,
     batches: JoinSet<BatchEnd>,
     /// The claim and the number of rows of each task.
     in_flight: HashMap<tokio::task::Id, (Fence, usize)>,
@@ -48,16 +37,20 @@ pub(super) struct Drain {
     alone: bool,
     /// Nothing due before this is looked for until a plain look says otherwise.
     mark: Option<SystemTime>,
-    trouble: Option<String>,
+    /// A claim or a batch failed for the surroundings' sake.
+    pub(super) trouble: Option<String>,
     /// What only a person can mend.
-    hopeless: Option<String>,
+    pub(super) hopeless: Option<String>,
     /// Since when nothing has been finished although something was in trouble.
-    trouble_since: Option<Instant>,
-    troubles: u32,
+    pub(super) trouble_since: Option<Instant>,
+    pub(super) troubles: u32,
+    /// The trouble that was last told: a nightly mail needs each once.
+    pub(super) said: Option<String>,
     /// Batches that broke off: bugs, never expected, never hidden.
     broken: usize,
     idle_since: Option<Instant>,
-    pause_checked: Option<Instant>,
+    pub(super) pause_checked: Option<Instant>,
+    pub(super) brake_checked: Option<Instant>,
 }
 
 impl Drain {
@@ -73,9 +66,11 @@ impl Drain {
             hopeless: None,
             trouble_since: None,
             troubles: 0,
+            said: None,
             broken: 0,
             idle_since: None,
             pause_checked: None,
+            brake_checked: None,
         }
     }
 
@@ -84,16 +79,16 @@ impl Drain {
             if let Some(stop) = self.must_stop().await {
                 return stop;
             }
+            if let Some(reason) = self.in_trouble() {
+                if let Some(stop) = self.wait_for_surroundings(reason).await {
+                    return stop;
+                }
+                continue;
+            }
             let room = self.batches.len() < self.worker.settings.worker.concurrency;
             let size = self.room_in_limit();
             if !room || size == 0 || (self.alone && !self.batches.is_empty()) {
                 self.wait(Duration::from_secs(1)).await;
-                continue;
-            }
-            if self.trouble.is_some() {
-                if let Some(stop) = self.wait_for_surroundings().await {
-                    return stop;
-                }
                 continue;
             }
             match self.worker.claim(self.wanted(size)).await {
@@ -103,7 +98,7 @@ impl Drain {
                         return stop;
                     }
                 }
-                Err(error) if error.hopeless => self.hopeless = Some(error.to_string()),
+                Err(error) if error.is_hopeless() => self.hopeless = Some(error.to_string()),
                 Err(error) => self.trouble = Some(error.to_string()),
             }
         }
@@ -114,40 +109,7 @@ impl Drain {
         Wanted { size, mark: self.mark, busy, until: self.options.deadline }
     }
 
-    async fn must_stop(&mut self) -> Option<Stop> {
-        if let Some(reason) = self.hopeless.take() {
-            return Some((StoppedBecause::Failed, Some(reason)));
-        }
-        if self.worker.shutdown.stop.is_cancelled() {
-            return Some((StoppedBecause::Signal, None));
-        }
-        if self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Some((StoppedBecause::Deadline, None));
-        }
-        if self.options.limit.is_some_and(|limit| self.worker.tally.rows() >= limit) {
-            return Some((StoppedBecause::Limit, None));
-        }
-        if self.pause_checked.is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK) {
-            self.pause_checked = Some(Instant::now());
-            let paused = self.worker.paused().await;
-            if let Some(reason) = paused {
-                return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
-            }
-        }
-        None
-    }
-
-    /// The next batch's size within `--limit`; 0 while all that is left of it is in flight.
-    fn room_in_limit(&self) -> u32 {
-        let size = self.worker.settings.worker.batch_size;
-        let Some(limit) = self.options.limit else {
-            return size;
-        };
-        let taken = self.worker.tally.rows() + self.rows_in_flight();
-        u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
-    }
-
-    fn rows_in_flight(&self) -> u64 {
+    pub(super) fn rows_in_flight(&self) -> u64 {
         self.in_flight.values().map(|(_, rows)| *rows as u64).sum()
     }
 
@@ -202,7 +164,7 @@ impl Drain {
             }
             Ok(0) => return Some((StoppedBecause::Drained, None)),
             Ok(_) => {}
-            Err(error) => self.trouble = Some(describe_pool(&error)),
+            Err(reason) => self.trouble = Some(reason),
         }
         None
     }
@@ -220,22 +182,8 @@ impl Drain {
         None
     }
 
-    /// Something around us failed. Claims nothing until Postgres and S3 answer again.
-    async fn wait_for_surroundings(&mut self) -> Option<Stop> {
-        let reason = self.trouble.clone().unwrap_or_default();
-        let since = *self.trouble_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= PATIENCE {
-            return Some((StoppedBecause::Failed, Some(reason)));
-        }
-        warn!(reason, "claiming nothing until the surroundings answer: {reason}");
-        self.wait(backoff(self.troubles + 2)).await;
-        self.troubles += 1;
-        self.trouble = self.worker.surroundings().await.err();
-        None
-    }
-
     /// Waits for a batch to end, at most so long, and not past a stop.
-    async fn wait(&mut self, longest: Duration) {
+    pub(super) async fn wait(&mut self, longest: Duration) {
         let until = Instant::now() + longest;
         let deadline = self.options.deadline.unwrap_or(until).min(until);
         let stop = self.worker.shutdown.stop.clone();
@@ -276,8 +224,11 @@ impl Drain {
                 if let Some((fence, _)) = flight {
                     self.worker.open.remove(fence.claim);
                     error!(claim = fence.claim, "claim {} broke off: {error}", fence.claim);
-                    // Failing here leaves it to the watchdog, which counts the attempt as well.
-                    let _ = self.worker.hand_in_broken(fence).await;
+                    // Failing here leaves it for later, or to the watchdog, which counts the
+                    // attempt as well.
+                    if self.worker.hand_in_broken(fence).await.is_err() {
+                        self.worker.open.lose_sight();
+                    }
                 }
             }
         }
@@ -298,22 +249,5 @@ impl Drain {
                 () = &mut grace_ends, if !abandoned => self.worker.shutdown.abandon.cancel(),
             }
         }
-    }
-}
-
-impl Worker {
-    /// Why the fleet is paused, if it is. Who cannot read it learns of that at the next claim.
-    async fn paused(&self) -> Option<String> {
-        let look = async {
-            let client = self.pool.get().await.ok()?;
-            fleet::read(&client).await.ok()?.paused
-        };
-        timeout(PAUSE_CHECK, look).await.ok().flatten()
-    }
-
-    /// Do Postgres and S3 answer? Also settles claims whose answer was lost.
-    async fn surroundings(&self) -> Result<(), String> {
-        self.give_back_unknown().await.map_err(|error| describe_pool(&error))?;
-        self.objects.probe().await.map_err(|error| error.to_string())
     }
 }

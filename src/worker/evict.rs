@@ -34,7 +34,7 @@ impl Worker {
     }
 
     async fn send(&self, pipeline: &Pipeline) -> Result<(), String> {
-        let mut connection = crate::redis::connection(&self.redis).await?;
-        pipeline.exec_async(&mut *connection).await.map_err(|error| error.to_string())
+        let mut connection = self.redis.connection().await?;
+        pipeline.exec_async(&mut *connection).await.map_err(|error| self.redis.failed(&error))
     }
 }

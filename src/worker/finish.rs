@@ -103,6 +103,7 @@ impl Worker {
         transaction.execute(&count, &[&id, &rows_deleted, &finish_ms]).await?;
         failpoint::reached("finish.counted");
         let failed = named(&bad);
+        self.tally.suspected(&failed);
         last.commits(failed.clone());
         transaction.commit().await?;
         failpoint::reached("finish.committed");

@@ -1,24 +1,28 @@
 //! Giving a claim back: what a worker cannot finish costs no row an attempt and stays with nobody.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{PgError, Worker, claim::describe_pool, settle::STEP_PATIENCE};
+use super::{PgError, Worker};
 use crate::{
     backoff::backoff,
     claim::{Fence, StepError},
     failpoint,
-    postgres::{answered, is_hopeless},
+    postgres::{answered, describe_pool, is_hopeless},
     watchdog::reset::{LockedClaim, Reset, Why, reset},
 };
 
 const OWN_CLAIM: &str = include_str!("../../sql/queries/own_claim.sql");
 const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
 const UNKNOWN: &str = include_str!("../../sql/queries/claims_of_worker.sql");
+/// What cannot be given back within this is left until the surroundings answer again, or until the
+/// end of the run: see [`Worker::leave_nothing_claimed`].
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Gives the claim back, unless it was finished or reset already. Tries for a while: a claim
-    /// that stays behind can only be freed by the watchdog.
+    /// Gives the claim back, unless it was finished or reset already.
     pub async fn give_back(&self, fence: Fence, why: &str) -> Result<Reset, StepError> {
         self.hand_in(fence, Why::GivenBack(why)).await
     }
@@ -29,7 +33,7 @@ impl Worker {
     }
 
     async fn hand_in(&self, fence: Fence, why: Why<'_>) -> Result<Reset, StepError> {
-        let give_up = Instant::now() + STEP_PATIENCE;
+        let give_up = Instant::now() + PATIENCE;
         let mut tries = 0;
         loop {
             let (reason, hopeless) = match answered(self.try_give_back(fence, why)).await {
@@ -65,18 +69,55 @@ impl Worker {
         Ok(done)
     }
 
-    /// After a claim whose answer was lost: waits for the old backend, then gives back every open
-    /// claim of this worker that it does not know of.
-    pub async fn give_back_unknown(&self) -> Result<usize, PgError> {
-        let unknown = answered(self.unknown_claims()).await?;
+    /// After a claim whose answer was lost, or one that could not be given back: waits for the old
+    /// backend, then gives back every open claim of this worker that it does not know of.
+    pub async fn give_back_unknown(&self) -> Result<usize, String> {
+        let unknown = answered(self.unknown_claims()).await;
+        let unknown = unknown.map_err(|error| describe_pool(&error))?;
         for claim in &unknown {
-            warn!(claim, "claim {claim} was committed but its answer was lost: giving it back");
+            warn!(claim, "claim {claim} is open, but nobody works on it: giving it back");
             let fence = Fence { claim: *claim, worker: self.id };
-            if let Err(error) = self.give_back(fence, "claim answer lost").await {
-                info!(claim, "claim {claim} is left to the watchdog: {error}");
-            }
+            let given_back = self.give_back(fence, "left behind by its worker").await;
+            let reset = given_back.map_err(|error| error.to_string())?;
+            self.tally.given_back(reset.claims);
         }
+        self.open.all_in_sight();
         Ok(unknown.len())
+    }
+
+    /// At the end of a run. A claim that stays open can only be freed by the watchdog, after
+    /// `stuck_after`: so as long as Postgres is away, the process stays and tries, unless it is
+    /// asked to stop. The error says why it gave up.
+    pub(super) async fn leave_nothing_claimed(&self) -> Result<(), String> {
+        let stuck_after = self.settings.watchdog.stuck_after;
+        let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);
+        let stop = &self.shutdown.stop;
+        loop {
+            let Err(reason) = self.give_back_unknown().await else {
+                return Ok(());
+            };
+            if !self.open.out_of_sight() {
+                return Ok(());
+            }
+            if tries == 0 {
+                warn!(reason, "staying until the open claims can be given back: {reason}");
+            }
+            if stop.is_cancelled() {
+                give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);
+            }
+            if Instant::now() >= give_up {
+                let frees = humantime::format_duration(stuck_after);
+                return Err(format!(
+                    "open claims could not be given back: {reason}; \
+                     the watchdog frees them after {frees} (watchdog.stuck_after)"
+                ));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(backoff(tries)) => {}
+                () = stop.cancelled(), if !stop.is_cancelled() => {}
+            }
+            tries += 1;
+        }
     }
 
     async fn unknown_claims(&self) -> Result<Vec<i64>, PgError> {

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use deadpool_redis::Pool;
 use redis::Script;
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -13,6 +12,7 @@ use crate::{
     backoff::jittered,
     config::{Lock as Settings, WhenUnavailable},
     failpoint,
+    redis::Redis,
     shutdown::Shutdown,
 };
 
@@ -25,7 +25,7 @@ const MAX_WAIT_TTLS: u32 = 3;
 /// The fleet's lock on one database.
 #[derive(Clone)]
 pub struct Lock {
-    pool: Pool,
+    redis: Redis,
     key: String,
     ttl: Duration,
     when_unavailable: WhenUnavailable,
@@ -38,15 +38,17 @@ pub enum Turn {
     Held(String),
     /// Go on without it, for this reason.
     Without(String),
+    /// Not without it (`lock.when_unavailable` is "wait"), and Redis stayed away.
+    Unavailable(String),
     /// Asked to stop while waiting, or out of time.
     Stopped,
 }
 
 impl Lock {
     /// The key carries the database's name: fleets on several databases never wait for each other.
-    pub fn new(pool: Pool, settings: &Settings, database: &str) -> Self {
+    pub fn new(redis: Redis, settings: &Settings, database: &str) -> Self {
         Self {
-            pool,
+            redis,
             key: format!("{}:{database}", settings.key),
             ttl: settings.ttl,
             when_unavailable: settings.when_unavailable,
@@ -60,7 +62,7 @@ impl Lock {
     /// Waits for the lock, in jittered steps, never longer than a few TTLs.
     pub async fn acquire(&self, shutdown: &Shutdown, until: Option<Instant>) -> Turn {
         let token = Uuid::new_v4().to_string();
-        let give_up = Instant::now() + self.ttl * MAX_WAIT_TTLS;
+        let asked = Instant::now();
         let (mut pause, mut told) = (Duration::from_millis(5), false);
         loop {
             if until.is_some_and(|until| Instant::now() >= until) {
@@ -68,13 +70,15 @@ impl Lock {
             }
             let reason = match self.try_acquire(&token).await {
                 Ok(true) => return Turn::Held(token),
-                Ok(false) if Instant::now() >= give_up => {
+                Ok(false) if asked.elapsed() >= self.ttl * MAX_WAIT_TTLS => {
                     return Turn::Without(format!("{} stayed taken", self.key));
                 }
                 Ok(false) => None,
                 Err(reason) if self.when_unavailable == WhenUnavailable::Proceed => {
                     return Turn::Without(format!("Redis is unavailable: {reason}"));
                 }
+                // How long to go on like this is for the run to say.
+                Err(reason) if asked.elapsed() >= self.ttl => return Turn::Unavailable(reason),
                 Err(reason) => Some(reason),
             };
             if let Some(reason) = reason.filter(|_| !told) {
@@ -90,7 +94,7 @@ impl Lock {
     }
 
     async fn try_acquire(&self, token: &str) -> Result<bool, String> {
-        let mut connection = crate::redis::connection(&self.pool).await?;
+        let mut connection = self.redis.connection().await?;
         failpoint::reached("lock.before_taking");
         let ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
         let answer: Option<String> = redis::cmd("SET")
@@ -101,7 +105,7 @@ impl Lock {
             .arg(ttl_ms)
             .query_async(&mut connection)
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| self.redis.failed(&error))?;
         if answer.is_some() {
             failpoint::reached("lock.taken");
         }
@@ -110,7 +114,7 @@ impl Lock {
 
     /// Releases the lock if it is still ours. Failing is harmless: the TTL ends it.
     pub async fn release(&self, token: &str) {
-        let Ok(mut connection) = crate::redis::connection(&self.pool).await else {
+        let Ok(mut connection) = self.redis.connection().await else {
             return;
         };
         failpoint::reached("lock.before_releasing");
@@ -123,7 +127,10 @@ impl Lock {
         match released {
             Ok(1) => {}
             Ok(_) => warn!("the claim lock had expired or was taken over before its release"),
-            Err(error) => debug!(%error, "the claim lock was left to its TTL"),
+            Err(error) => {
+                let reason = self.redis.failed(&error);
+                debug!(reason, "the claim lock was left to its TTL");
+            }
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{PgError, Worker, summary::Left};
+use super::{
+    PgError, Worker,
+    summary::{Figures, Left},
+};
 
 const LOOK: &str = include_str!("../../sql/queries/look.sql");
 const LEFT: &str = include_str!("../../sql/queries/left_behind.sql");
@@ -48,9 +51,9 @@ impl Worker {
     }
 
     /// Of the pastes that failed in this run, how many has nobody deleted since?
-    pub(super) async fn still_there(&self, failed: &[String]) -> Result<u64, PgError> {
+    pub(super) async fn still_there(&self, figures: &Figures) -> Result<u64, PgError> {
         let client = self.pool.get().await?;
-        let row = client.query_one(STILL_THERE, &[&failed]).await?;
+        let row = client.query_one(STILL_THERE, &[&figures.failed, &figures.suspected]).await?;
         Ok(u64::try_from(row.get::<_, i64>("remaining")).unwrap_or_default())
     }
 }

@@ -3,6 +3,7 @@
 //! `drain` keeps several batches in flight.
 
 mod batch;
+pub mod brake;
 pub mod claim;
 pub mod cli;
 pub mod delete_objects;
@@ -24,7 +25,9 @@ pub mod schedule;
 mod settle;
 mod split;
 mod start;
+mod stop;
 pub mod summary;
+mod surroundings;
 
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +36,9 @@ use uuid::Uuid;
 
 use self::summary::Tally;
 pub use self::{lock::Lock, open::OpenClaims, summary::PhaseTimes};
-use crate::{config::Settings, objects::Objects, postgres::Target, shutdown::Shutdown};
+use crate::{
+    config::Settings, objects::Objects, postgres::Target, redis::Redis, shutdown::Shutdown,
+};
 
 /// An error of the pool, or of Postgres behind it.
 pub type PgError = deadpool_postgres::PoolError;
@@ -51,6 +56,6 @@ pub struct Worker {
     impossible: Mutex<Vec<String>>,
     target: Target,
     pool: Pool,
-    redis: deadpool_redis::Pool,
+    redis: Redis,
     objects: Objects,
 }

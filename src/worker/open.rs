@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,7 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The claims of one worker. The heartbeat reads it, the batches write it.
 #[derive(Debug, Default)]
-pub struct OpenClaims(Mutex<HashMap<i64, Open>>);
+pub struct OpenClaims {
+    claims: Mutex<HashMap<i64, Open>>,
+    /// Claims of this worker that may be open in Postgres without being listed here: their answer
+    /// is not known (yet), or they could not be given back.
+    out_of_sight: AtomicUsize,
+}
 
 #[derive(Debug)]
 struct Open {
@@ -24,7 +32,26 @@ struct Open {
 
 impl OpenClaims {
     fn lock(&self) -> MutexGuard<'_, HashMap<i64, Open>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more claim may be open that is not listed.
+    pub fn lose_sight(&self) {
+        self.out_of_sight.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What became of one of them is known.
+    pub fn regain_sight(&self) {
+        self.out_of_sight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Postgres was asked: there is none.
+    pub fn all_in_sight(&self) {
+        self.out_of_sight.store(0, Ordering::Release);
+    }
+
+    pub fn out_of_sight(&self) -> bool {
+        self.out_of_sight.load(Ordering::Acquire) > 0
     }
 
     /// Opens a claim that was taken at `claimed`. The token is cancelled when the claim is lost.

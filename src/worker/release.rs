@@ -80,6 +80,7 @@ impl Worker {
         let released = plan.released(bad);
         record(&transaction, claim.fence.claim, &released).await?;
         failpoint::reached("release.recorded");
+        self.tally.suspected(&released.detached);
         last.commits((released.detached.clone(), released.drift));
         transaction.commit().await?;
         failpoint::reached("release.committed");

@@ -54,6 +54,7 @@ fn why(summary: &Summary) -> String {
         StoppedBecause::Deadline => "the deadline was reached",
         StoppedBecause::Signal => "a signal asked for it",
         StoppedBecause::Paused => "the fleet is paused",
+        StoppedBecause::Brake => "the brake says no",
         StoppedBecause::Failed => "it failed",
     };
     let detail = summary.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();

@@ -7,9 +7,9 @@ use tracing::warn;
 
 use super::{
     Worker,
-    claim::describe_pool,
-    drain::{Drain, Stop},
+    drain::Drain,
     progress,
+    stop::Stop,
     summary::{StoppedBecause, Summary},
 };
 use crate::{postgres::answered, watchdog};
@@ -21,6 +21,8 @@ pub struct Options {
     pub limit: Option<u64>,
     /// Stop at this time.
     pub deadline: Option<Instant>,
+    /// Go on although the brake says no.
+    pub override_brake: bool,
 }
 
 impl Worker {
@@ -42,24 +44,27 @@ impl Worker {
 
     /// For people who have cron only: a run recovers what an earlier one left behind.
     async fn sweep_at_start(&self) -> usize {
-        match watchdog::sweep(&self.pool, &self.settings).await {
+        let swept = async {
+            let (pool, settings) = (&self.pool, &self.settings);
+            watchdog::let_workers_beat_first(pool, settings, &self.shutdown.stop).await?;
+            watchdog::sweep(pool, settings).await
+        };
+        match swept.await {
             Ok(swept) => swept.reset.claims,
             Err(error) => {
-                warn!("the sweep at start did not succeed: {}", describe_pool(&error));
+                warn!("the sweep at start did not succeed: {error}");
                 0
             }
         }
     }
 
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
-        if let Err(error) = self.give_back_unknown().await {
-            warn!("cannot look for claims of lost answers: {}", describe_pool(&error));
-        }
+        let left_behind = self.leave_nothing_claimed().await.err();
         let figures = self.tally.figures();
         let unnamed = figures.failed_count - figures.failed.len() as u64;
-        let remaining = match figures.failed.is_empty() {
+        let remaining = match figures.failed.is_empty() && figures.suspected.is_empty() {
             true => Ok(0),
-            false => answered(self.still_there(&figures.failed)).await.map(|named| named + unnamed),
+            false => answered(self.still_there(&figures)).await.map(|named| named + unnamed),
         };
         let mut summary = figures.into_summary(self.id, because, error, elapsed);
         summary.left = answered(self.left()).await.ok();
@@ -70,6 +75,11 @@ impl Worker {
             summary.error = Some(format!(
                 "{remaining} pastes could not be deleted in this run; their last_error says why"
             ));
+        }
+        if let Some(reason) = left_behind {
+            let earlier = summary.error.map(|error| format!("{error}; ")).unwrap_or_default();
+            summary.error = Some(format!("{earlier}{reason}"));
+            summary.stopped_because = StoppedBecause::Failed;
         }
         summary
     }

@@ -9,15 +9,15 @@ use std::{
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{PgError, Worker, claim::describe_pool};
+use super::{PgError, Worker};
 use crate::{
     backoff::backoff,
     claim::{Doomed, Fence, LostClaim, Released, StepError},
-    postgres::{answered, is_hopeless, is_row_fault},
+    postgres::{answered, describe_pool, is_hopeless, is_row_fault},
 };
 
 const READ_CLAIM: &str = include_str!("../../sql/queries/read_claim.sql");
-/// How long a step keeps trying while Postgres is away or busy.
+/// How long a step keeps trying, at most, while Postgres is away or busy.
 pub(super) const STEP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How a release or finish goes about its rows.
@@ -96,7 +96,7 @@ impl Worker {
         attempt: impl Fn(Mode) -> Trying,
         done_already: impl Fn(&ClaimState) -> Option<T>,
     ) -> Result<T, StepError> {
-        let give_up = Instant::now() + STEP_PATIENCE;
+        let give_up = Instant::now() + STEP_PATIENCE.min(self.settings.worker.patience);
         let (mut mode, mut tries) = (Mode::Whole, 0);
         loop {
             let error = match answered(attempt(mode)).await {

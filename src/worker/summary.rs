@@ -18,6 +18,7 @@ pub enum StoppedBecause {
     Deadline,
     Signal,
     Paused,
+    Brake,
     Failed,
 }
 
@@ -26,6 +27,7 @@ impl StoppedBecause {
         match self {
             Self::Drained => 0,
             Self::Failed => 1,
+            Self::Brake => 4,
             Self::Limit | Self::Deadline | Self::Signal | Self::Paused => 3,
         }
     }
@@ -118,6 +120,8 @@ pub(super) struct Figures {
     pub evictions_failed: u64,
     pub failed: Vec<String>,
     pub failed_count: u64,
+    /// Perhaps failed: detached right before a COMMIT whose answer may never have come.
+    pub suspected: Vec<String>,
     pub phases: Phases,
 }
 
@@ -220,6 +224,13 @@ impl Tally {
                 figures.failed.push(short_code);
             }
         }
+    }
+
+    /// To be called right before the COMMIT that detaches them.
+    pub(super) fn suspected(&self, pastes: &[(String, String)]) {
+        let mut figures = self.lock();
+        let room = FAILURES_BY_NAME.saturating_sub(figures.suspected.len());
+        figures.suspected.extend(pastes.iter().take(room).map(|(code, _)| code.clone()));
     }
 
     pub(super) fn finished(&self, rows: u64, objects: usize, bytes: i64, times: &PhaseTimes) {

@@ -1,0 +1,9 @@
+-- How many pastes are due, counted no further than a cap: cheap on a large backlog.
+-- $1 cap.
+SELECT count(*) AS due
+FROM (SELECT
+      FROM pastes
+      WHERE deletion_status = 'NOT_EXPIRED'
+        AND coalesce(retry_at, expires_at) <= now()
+        AND expires_at <= now()
+      LIMIT $1::bigint) AS capped
