@@ -3,46 +3,17 @@
 
 mod support;
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
-
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use support::{servers::Redis, *};
-
-/// A folder in the test run's own, removed with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let run = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("run the tests with ops/test");
-        let path = Path::new(&run).join(format!("tls-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir(&path).expect("folder");
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a path").to_string()
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).expect("write");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use support::{
+    postgres::Postgres,
+    servers::{Folder, Redis},
+    *,
+};
 
 /// Makes `ca.pem`, `other-ca.pem` (which signed nothing) and a server's `cert.pem` and `key.pem`
 /// that are good for the name localhost, not for 127.0.0.1.
 fn certificates() -> Folder {
-    let folder = Folder::new();
+    let folder = Folder::new("tls");
     let authority = |name: &str| {
         let mut params = CertificateParams::new([]).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,58 +34,28 @@ fn certificates() -> Folder {
     folder
 }
 
-/// A Postgres that talks TLS only; stopped when dropped, before its folder goes.
-struct Postgres {
-    port: u16,
+/// A Postgres that talks TLS only.
+struct TlsPostgres {
+    server: Postgres,
     folder: Folder,
 }
 
-impl Postgres {
-    fn start() -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("free port");
-        let port = listener.local_addr().expect("address").port();
-        drop(listener);
-        let server = Self { port, folder: certificates() };
-        give_away(&server.folder.0);
-        let data = server.folder.file("data");
-        let make = ["--pgdata", &data, "--username", "postgres", "--auth", "trust", "--no-sync"];
-        server.run("initdb", &make);
-        server.folder.write("data/pg_hba.conf", "hostssl all all 127.0.0.1/32 trust\n");
-        server.folder.write("data/postgresql.auto.conf", &server.settings());
-        give_away(&server.folder.0);
-        let log = server.folder.file("server.log");
-        server.run("pg_ctl", &["--pgdata", &data, "--log", &log, "--wait", "start"]);
-        server
-    }
-
-    fn settings(&self) -> String {
-        format!(
-            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\n\
-             fsync = off\nssl = on\nssl_cert_file = '{}'\nssl_key_file = '{}'\n",
-            self.port,
-            self.folder.file("cert.pem"),
-            self.folder.file("key.pem"),
-        )
-    }
-
-    /// Runs one of Postgres' own programs, which refuse to run as root.
-    fn run(&self, program: &str, args: &[&str]) {
-        let folder = std::env::var("PASTE_CLEANUP_TEST_PG_BIN").expect("Postgres' programs");
-        let mut command = match runs_as_root() {
-            true => Command::new("runuser"),
-            false => Command::new("env"),
-        };
-        if runs_as_root() {
-            command.args(["-u", server_user(), "--"]);
+impl TlsPostgres {
+    async fn start() -> Self {
+        let (server, folder) = (Postgres::initialised(|_| Vec::new()).await, certificates());
+        for name in ["cert.pem", "key.pem"] {
+            server.write(name, &folder.read(name)).await;
         }
-        command.arg(Path::new(&folder).join(program)).args(args).current_dir(&self.folder.0);
-        command.stdout(Stdio::null());
-        assert!(command.status().expect(program).success(), "{program}");
+        server.write("pg_hba.conf", "hostssl all all 127.0.0.1/32 trust\n").await;
+        let files = ["ssl_cert_file = 'cert.pem'", "ssl_key_file = 'key.pem'"];
+        server.configure(&[&["ssl = on"][..], &files].concat()).await;
+        server.start_again().await;
+        Self { server, folder }
     }
 
     /// A URL by this host name, with this `sslmode`.
     fn url(&self, host: &str, mode: &str) -> String {
-        format!("postgres://postgres@{host}:{}/postgres?sslmode={mode}", self.port)
+        format!("postgres://postgres@{host}:{}/postgres?sslmode={mode}", self.server.port)
     }
 
     /// A program on this server, with this file of CAs.
@@ -139,38 +80,9 @@ impl Postgres {
     }
 }
 
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        let data = self.folder.file("data");
-        self.run("pg_ctl", &["--pgdata", &data, "--mode", "immediate", "--silent", "stop"]);
-    }
-}
-
-fn runs_as_root() -> bool {
-    fs::metadata("/proc/self").expect("own process").uid() == 0
-}
-
-fn server_user() -> &'static str {
-    let known = Command::new("id").arg("postgres").output();
-    let known = known.is_ok_and(|output| output.status.success());
-    if known { "postgres" } else { "nobody" }
-}
-
-/// Makes the server's user the owner, and nobody else a reader of the key.
-fn give_away(folder: &Path) {
-    let run = |program: &str, args: &[&str]| {
-        let done = Command::new(program).args(args).arg(folder).status();
-        assert!(done.expect(program).success(), "{program}");
-    };
-    run("chmod", &["-R", "u=rwX,go="]);
-    if runs_as_root() {
-        run("chown", &["-R", server_user()]);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn require_encrypts_whoever_signed_the_certificate() {
-    let postgres = Postgres::start();
+    let postgres = TlsPostgres::start().await;
     postgres.assert_works("127.0.0.1", "require", None).await;
     postgres.assert_works("127.0.0.1", "prefer", None).await;
     let plain = ["no encryption"];
@@ -179,7 +91,7 @@ async fn require_encrypts_whoever_signed_the_certificate() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn require_with_a_ca_file_verifies_the_chain() {
-    let postgres = Postgres::start();
+    let postgres = TlsPostgres::start().await;
     postgres.assert_works("127.0.0.1", "require", Some("ca.pem")).await;
     let words = ["certificate"];
     postgres.assert_refused("127.0.0.1", "require", Some("other-ca.pem"), &words).await;
@@ -187,7 +99,7 @@ async fn require_with_a_ca_file_verifies_the_chain() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
-    let postgres = Postgres::start();
+    let postgres = TlsPostgres::start().await;
     postgres.assert_works("localhost", "verify-full", Some("ca.pem")).await;
     let words = ["certificate"];
     postgres.assert_refused("localhost", "verify-full", Some("other-ca.pem"), &words).await;
@@ -197,7 +109,7 @@ async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn verify_ca_wants_the_right_ca_under_any_host_name() {
-    let postgres = Postgres::start();
+    let postgres = TlsPostgres::start().await;
     postgres.assert_works("localhost", "verify-ca", Some("ca.pem")).await;
     postgres.assert_works("127.0.0.1", "verify-ca", Some("ca.pem")).await;
     let words = ["certificate"];
@@ -208,7 +120,7 @@ async fn verify_ca_wants_the_right_ca_under_any_host_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
-    let folder = Folder::new();
+    let folder = Folder::new("tls");
     folder.write("empty.pem", "no certificate here");
     for name in ["missing.pem", "empty.pem"] {
         let url = "postgres://postgres@127.0.0.1:1/postgres?sslmode=verify-full";
@@ -221,7 +133,7 @@ async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_night_goes_through_tls() {
     let world = World::new().await;
-    let postgres = Postgres::start();
+    let postgres = TlsPostgres::start().await;
     let url = postgres.url("localhost", "verify-full");
     let ca = postgres.folder.file("ca.pem");
     let program = |name: &str| {

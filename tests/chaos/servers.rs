@@ -1,8 +1,7 @@
-//! The soak's own servers, which it may kill: Postgres and SeaweedFS. (Its Redis is the tests'.)
+//! The soak's own SeaweedFS, which it may kill. (Its Postgres and Redis are the tests'.)
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -11,10 +10,7 @@ use std::{
 use aws_sdk_s3::Client as S3;
 use tokio::process::{Child, Command};
 
-use crate::support::{
-    servers::{free_port, free_ports},
-    try_connect,
-};
+use crate::support::servers::free_ports;
 
 const START_WITHIN: Duration = Duration::from_secs(60);
 
@@ -22,103 +18,6 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 pub fn env(name: &str) -> String {
     std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
         .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: start it with ops/chaos"))
-}
-
-/// A Postgres whose crashes lose nothing: with `fsync` off a commit is in the operating system's
-/// hands, which is all that a crash of the server's processes can ask for.
-pub struct Postgres {
-    folder: PathBuf,
-    pub url: String,
-}
-
-const POSTGRES: &str = "\
-listen_addresses = '127.0.0.1'
-max_connections = 200
-shared_buffers = 64MB
-fsync = off
-synchronous_commit = on
-jit = off
-";
-
-const STOP: [&str; 4] = ["--mode=immediate", "--silent", "--wait", "stop"];
-
-impl Postgres {
-    pub async fn start(folder: &Path) -> Self {
-        let folder = folder.join("postgres");
-        fs::create_dir(&folder).expect("folder");
-        if runs_as_root() {
-            let gave = Command::new("chown").arg(server_user()).arg(&folder).status().await;
-            assert!(gave.expect("chown").success());
-        }
-        let port = free_port();
-        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        let server = Self { folder, url };
-        let made = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync"];
-        assert!(server.run("initdb", &made).await, "initdb");
-        let sockets = server.folder.display();
-        let settings = format!("{POSTGRES}port = {port}\nunix_socket_directories = '{sockets}'\n");
-        fs::write(server.folder.join("data/postgresql.auto.conf"), settings).expect("settings");
-        server.start_again().await;
-        server
-    }
-
-    /// What a crash is to its clients. Nothing is flushed, nobody is waited for.
-    pub async fn stop_immediately(&self) {
-        self.run("pg_ctl", &STOP).await;
-    }
-
-    /// Recovers from the log, and waits until it takes connections.
-    pub async fn start_again(&self) {
-        let log = format!("--log={}", self.folder.join("server.log").display());
-        let started = self.run("pg_ctl", &[&log, "--silent", "--wait", "start"]).await;
-        assert!(started, "Postgres starts; see {log}");
-        while try_connect(&self.url).await.is_none() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    async fn run(&self, program: &str, args: &[&str]) -> bool {
-        let status = Command::from(self.command(program, args)).status().await;
-        status.is_ok_and(|status| status.success())
-    }
-
-    /// One of Postgres' programs, which refuse to run as root.
-    fn command(&self, program: &str, args: &[&str]) -> std::process::Command {
-        let program = Path::new(&env("PG_BIN")).join(program);
-        let as_whom = if runs_as_root() { "runuser" } else { "env" };
-        let mut command = std::process::Command::new(as_whom);
-        if runs_as_root() {
-            command.args(["-u", server_user(), "--"]);
-        }
-        command.arg(program).arg("--pgdata").arg(self.folder.join("data")).args(args);
-        command.current_dir(&self.folder).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    }
-
-    /// What it said, for whoever looks for a reason.
-    pub fn log(&self) -> PathBuf {
-        self.folder.join("server.log")
-    }
-}
-
-/// It is a daemon: it would outlive a soak that breaks off.
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        if self.folder.join("data/postmaster.pid").exists() {
-            let _ = self.command("pg_ctl", &STOP).status();
-        }
-    }
-}
-
-fn runs_as_root() -> bool {
-    fs::metadata("/proc/self").expect("own process").uid() == 0
-}
-
-fn server_user() -> &'static str {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let known = users.lines().any(|line| line.starts_with("postgres:"));
-    if known { "postgres" } else { "nobody" }
 }
 
 /// SeaweedFS. Killed with SIGKILL it neither loses an acknowledged upload nor brings an

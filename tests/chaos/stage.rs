@@ -13,12 +13,13 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::{
-    servers::{Postgres, SeaweedFs, env, s3_answers},
+    servers::{SeaweedFs, env, s3_answers},
     support::{
         Process, connect,
         faulty_s3::{FaultyS3, Mood},
         invariants::Store,
-        proxy::{Proxy, address_of},
+        postgres::Postgres,
+        proxy::Proxy,
         servers::Redis,
     },
 };
@@ -32,6 +33,7 @@ pub const S3_DEADLINE: Duration = Duration::from_secs(4);
 /// step is likely.
 const TO_S3: Duration = Duration::from_millis(30);
 const TO_POSTGRES: Duration = Duration::from_millis(6);
+const POSTGRES: [&str; 2] = ["max_connections = 200", "shared_buffers = 64MB"];
 /// Short, so that everything happens often.
 const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "500ms"),
@@ -82,16 +84,17 @@ impl Stage {
         let folder = Path::new(&env("DIR")).join(format!("chaos-{}", Uuid::new_v4().simple()));
         fs::create_dir(&folder).expect("folder");
         let seaweedfs = SeaweedFs::start(&folder);
-        let (postgres, redis) = (Postgres::start(&folder).await, Redis::start().await);
-        let upstream = address_of(&postgres.url);
+        let (postgres, redis) = (Postgres::start(&POSTGRES).await, Redis::start().await);
+        let (upstream, database_url) = (postgres.address(), postgres.url("postgres"));
         let proxies = Proxies {
             fleet: Proxy::start(&upstream).await,
             writers: Proxy::start(&upstream).await,
         };
         let s3 = s3_client(&seaweedfs.url).await;
         s3_is_there(&s3).await;
-        migrate(&postgres.url).await;
-        let database_url = postgres.url.clone();
+        migrate(&database_url).await;
+        let fleet_url = proxies.fleet.through(&database_url);
+        let writers_url = proxies.writers.through(&database_url);
         let store = Store { database_url, s3, bucket: BUCKET.into(), seen: Arc::default() };
         proxies.calm();
         let stage = Self {
@@ -102,8 +105,8 @@ impl Stage {
             store,
             redis_url: redis.url(),
             s3_url: seaweedfs.url.clone(),
-            fleet_url: proxies.fleet.through(&postgres.url),
-            writers_url: proxies.writers.through(&postgres.url),
+            fleet_url,
+            writers_url,
             postgres: Mutex::new(postgres),
             redis: Mutex::new(redis),
             seaweedfs: Mutex::new(seaweedfs),

@@ -5,6 +5,7 @@
 
 pub mod faulty_s3;
 pub mod invariants;
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod servers;
@@ -30,6 +31,7 @@ use tokio_postgres::{Client, NoTls, types::ToSql};
 use uuid::Uuid;
 
 use invariants::{Expected, Store};
+use postgres::Postgres;
 pub use process::{Process, Signal};
 
 const TEMPLATE: &str = "paste_cleanup_template";
@@ -101,10 +103,7 @@ async fn migrated_database() -> String {
     if there.is_none() {
         let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}")).await;
         maintenance.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.expect("template");
-        let client = connect(&url_of(TEMPLATE)).await;
-        let options = migrate::Options { remove_blockers: false, roles: false };
-        migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
-        drop(client);
+        migrate_at(&url_of(TEMPLATE)).await;
         let done = format!("ALTER DATABASE {TEMPLATE} IS_TEMPLATE true");
         maintenance.batch_execute(&done).await.expect("finish template");
     }
@@ -121,14 +120,30 @@ async fn migrated_database() -> String {
     panic!("cannot create a database from {TEMPLATE}");
 }
 
+async fn migrate_at(url: &str) {
+    let client = connect(url).await;
+    let options = migrate::Options { remove_blockers: false, roles: false };
+    migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
+}
+
 impl World {
     pub async fn new() -> Self {
         let name = migrated_database().await;
-        Self::on(name).await
+        let url = url_of(&name);
+        Self::on(name, url).await
     }
 
-    async fn on(name: String) -> Self {
-        let database_url = url_of(&name);
+    /// With a database on a server of the test's own.
+    pub async fn on_server(server: &Postgres) -> Self {
+        let name = format!("t{}", Uuid::new_v4().simple());
+        let maintenance = connect(&server.url("postgres")).await;
+        maintenance.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("database");
+        let url = server.url(&name);
+        migrate_at(&url).await;
+        Self::on(name, url).await
+    }
+
+    async fn on(name: String, database_url: String) -> Self {
         let db = connect(&database_url).await;
         let bucket = name.clone();
         let mut settings = defaults();

@@ -1,11 +1,50 @@
-//! Servers that a test may kill: its own Redis.
+//! Servers that a test may kill: its own Redis. (Its own Postgres: [`super::postgres`].)
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use tokio::{
     net::TcpStream,
     process::{Child, Command},
 };
+
+/// A folder in the test run's own, removed with the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(what: &str) -> Self {
+        let name = format!("{what}-{}", uuid::Uuid::new_v4().simple());
+        let path = Path::new(&super::env("DIR")).join(name);
+        fs::create_dir(&path).expect("folder");
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a path").to_string()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).expect("write");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).expect("read")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 /// A Redis of the test's own.
 pub struct Redis {
