@@ -56,7 +56,7 @@ impl WatchdogCli {
         let server = tokio::spawn(server);
         let watched = watchdog.run(&shutdown).await;
         shutdown.stop.cancel();
-        server.await??;
+        server.await?;
         watched?;
         Ok(0)
     }

@@ -1,0 +1,282 @@
+//! The watchdog's HTTP side: read-only, bounded in size, time and connections, and never in the way
+//! of the sweeps.
+
+mod support;
+
+use std::{io::ErrorKind, net::TcpStream as Silent, time::Duration};
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    process::Running,
+    sockets::{connections_to, listening},
+    *,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+const CONNECTIONS: usize = 32;
+const LOOPBACK: &str = "0100007F";
+
+/// A resident watchdog and where it serves.
+struct Sidecar {
+    running: Running,
+    address: String,
+}
+
+impl Sidecar {
+    async fn start(world: &World) -> Self {
+        Self::of(world.program("cleanup-watchdog")).await
+    }
+
+    async fn of(program: Process) -> Self {
+        let program = program.env("CLEANUP_WATCHDOG_TICK", "200ms");
+        let mut running = program.env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0").start();
+        let line = running.until_it_says("health and metrics on").await;
+        let address = line.split("http://").nth(1).expect("address");
+        let address = address.split(['"', ' ']).next().expect("address").to_string();
+        Self { running, address }
+    }
+
+    fn port(&self) -> u16 {
+        self.address.rsplit(':').next().expect("port").parse().expect("a number")
+    }
+
+    /// Sends these bytes and reads until the server closes.
+    async fn send(&self, bytes: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).await.expect("connect");
+        let _ = stream.write_all(bytes).await;
+        until_closed(&mut stream).await
+    }
+
+    async fn ask(&self, method: &str, path: &str) -> String {
+        self.send(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).as_bytes())
+            .await
+    }
+
+    /// Asks until there is an answer: connections may all be taken.
+    async fn answers_again(&self) {
+        for _ in 0..600 {
+            if self.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200") {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("never answered again");
+    }
+
+    /// Takes every connection and says nothing.
+    fn crowd(&self) -> Vec<Silent> {
+        (0..CONNECTIONS).map(|_| Silent::connect(&self.address).expect("connect")).collect()
+    }
+}
+
+/// All that is sent until the connection ends, however it ends.
+async fn until_closed(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(Duration::from_secs(60), read).await.expect("never closed");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn is_open(stream: &Silent) -> bool {
+    stream.set_nonblocking(true).expect("nonblocking");
+    matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_readiness_and_metrics_are_answered_to_get_and_head_and_the_connection_closed() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ok\n"), ("/metrics", "# HELP")] {
+        // To the end of the connection: without keep-alive, although nobody asked to close.
+        let answer = sidecar.ask("GET", path).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(body), "{path}: {answer}");
+        let head = sidecar.ask("HEAD", path).await;
+        assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{path}: {head}");
+    }
+    for path in ["/", "/metrics/", "//healthz", "/../healthz", "/%68ealthz", "/healthz/.."] {
+        let answer = sidecar.ask("GET", path).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_can_be_changed_through_it() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"] {
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            let answer = sidecar.ask(method, path).await;
+            let refused = answer.starts_with("HTTP/1.1 405") || method == "CONNECT";
+            assert!(refused && !answer.contains(" 200 "), "{method} {path}: {answer}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_not_waited_for() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    for (method, status) in [("GET", "200"), ("POST", "405")] {
+        let head = format!("{method} /healthz HTTP/1.1\r\nHost: x\r\n");
+        for length in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
+            let answer = sidecar.send(format!("{head}{length}\r\n\r\n").as_bytes()).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{method}: {answer}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_never_ends_is_cut_by_its_time_and_by_its_size() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    let unfinished = b"GET /healthz HTTP/1.1\r\nHost: x\r\n";
+    // As long as it may be and a little more: a much longer one would be reset before it is read.
+    let too_long = [&unfinished[..], b"Long: ", &[b'x'; 16 * 1024]].concat();
+    let (silent, half, trickling, endless) = tokio::join!(
+        sidecar.send(b""),
+        sidecar.send(unfinished),
+        async {
+            let stream = TcpStream::connect(&sidecar.address).await.expect("connect");
+            let (mut from, mut to) = stream.into_split();
+            let trickle = async {
+                while to.write_all(b"G").await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            let mut answer = Vec::new();
+            tokio::join!(trickle, async { drop(from.read_to_end(&mut answer).await) });
+            answer
+        },
+        sidecar.send(&too_long),
+    );
+    assert_eq!((silent.as_str(), half.as_str(), trickling.len()), ("", "", 0));
+    assert!(endless.starts_with("HTTP/1.1 431"), "{endless}");
+    sidecar.answers_again().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_never_read_their_answer_hold_nothing() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    let mut idle = Vec::new();
+    for _ in 0..3 * CONNECTIONS {
+        let mut stream = TcpStream::connect(&sidecar.address).await.expect("connect");
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        idle.push(stream);
+    }
+    while connections_to(sidecar.running.pid(), sidecar.port()) > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    sidecar.answers_again().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_connections_are_taken_one_more_is_closed_unanswered() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    for _ in 0..20 {
+        let crowd = sidecar.crowd();
+        let answer = sidecar.ask("GET", "/healthz").await;
+        // Otherwise somebody of the crowd was cut before, and its place was free.
+        if crowd.iter().all(is_open) {
+            assert_eq!(answer, "");
+            // Nobody of the crowd hangs up by itself.
+            sidecar.answers_again().await;
+            return;
+        }
+        drop(crowd);
+        sidecar.answers_again().await;
+    }
+    panic!("the watchdog never kept {CONNECTIONS} connections");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_silent_clients_hold_every_connection_silent_claims_are_reset() {
+    let world = World::new().await;
+    world.put_many(10, 10).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 10).await;
+    let sidecar = Sidecar::start(&world).await;
+    let address = sidecar.address.clone();
+    let mut crowd = sidecar.crowd();
+    let crowding = tokio::spawn(async move {
+        loop {
+            crowd.retain(is_open);
+            crowd.resize_with(CONNECTIONS, || Silent::connect(&address).expect("connect"));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert_eq!(sidecar.ask("GET", "/healthz").await, "");
+    world.silence_claims(7201.0).await;
+    world.until("all reset", "SELECT count(*) = 10 FROM pastes WHERE attempts = 1").await;
+    crowding.abort();
+    sidecar.answers_again().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_descriptors_to_spare_goes_on_and_answers_again() {
+    let world = World::new().await;
+    let program = env!("CARGO_BIN_EXE_cleanup-watchdog");
+    let few = world.program("sh").args(&["-c", "ulimit -n 24 && exec \"$0\"", program]);
+    let mut sidecar = Sidecar::of(few).await;
+    let crowd = sidecar.crowd();
+    sidecar.running.until_it_says("cannot accept a connection").await;
+    drop(crowd);
+    sidecar.answers_again().await;
+    sidecar.running.signal(Signal::TERM);
+    assert_eq!(sidecar.running.end().await.code(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_client_does_not_hold_up_a_stop() {
+    let world = World::new().await;
+    let sidecar = Sidecar::start(&world).await;
+    let (half, silent) = (Silent::connect(&sidecar.address), Silent::connect(&sidecar.address));
+    let (mut half, _silent) = (half.expect("connect"), silent.expect("connect"));
+    std::io::Write::write_all(&mut half, b"GET /healthz HTTP/1.1\r\n").expect("half a head");
+    while connections_to(sidecar.running.pid(), sidecar.port()) < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    sidecar.running.signal(Signal::TERM);
+    assert_eq!(sidecar.running.end().await.code(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all() {
+    let world = World::new().await;
+    assert!(paste_cleanup::config::defaults().watchdog.listen.ip().is_loopback());
+    let sidecar = Sidecar::start(&world).await;
+    let one = vec![format!("{LOOPBACK}:{:04X}", sidecar.port())];
+    assert_eq!(listening(sidecar.running.pid()), one);
+
+    let mut scheduler = world.program("cleanup-worker").args(&["schedule"]).start();
+    scheduler.until_it_says("waiting for").await;
+    assert_eq!(listening(scheduler.pid()), Vec::<String>::new());
+
+    world.put("a", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
+    let run = run.start();
+    s3.called(1).await;
+    assert_eq!(listening(run.pid()), Vec::<String>::new());
+    s3.let_go();
+    assert_eq!(run.end().await.code(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_sweep_listens_nowhere() {
+    let world = World::new().await;
+    let mut other = connect(&world.database_url).await;
+    let holding = other.transaction().await.expect("begin");
+    holding.batch_execute("LOCK TABLE deletion_claims").await.expect("lock");
+    let once = world.program("cleanup-watchdog").args(&["--once"]).start();
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database()
+                 AND wait_event_type = 'Lock' AND application_name LIKE 'cleanup-watchdog%'";
+    world.until("the sweep waits", waits).await;
+    assert_eq!(listening(once.pid()), Vec::<String>::new());
+    holding.rollback().await.expect("rollback");
+    assert_eq!(once.end().await.code(), 0);
+}
