@@ -40,7 +40,8 @@ async fn world_with(tables: &str) -> World {
     settings.s3.bucket = Some(name.clone());
     let s3 = Objects::new(&settings).await.expect("S3 client").client().clone();
     s3.create_bucket().bucket(&name).send().await.expect("create bucket");
-    World { bucket: name.clone(), name, database_url, db, s3, settings, seen: Default::default() }
+    let (bucket, watchdog_url, seen) = (name.clone(), database_url.clone(), Default::default());
+    World { bucket, name, database_url, watchdog_url, db, s3, settings, seen }
 }
 
 async fn migrate(world: &World, flags: &[&str]) -> Ended {

@@ -124,7 +124,7 @@ async fn a_worker_that_cannot_beat_for_stuck_after_stops_touching_its_claims() {
     let mut worker = world
         .program("cleanup-worker")
         .args(&["run"])
-        .env("DATABASE_URL", &proxy.through(&world.database_url))
+        .env("DATABASE_URL", &proxy.through(&world.worker_url()))
         .env("AWS_ENDPOINT_URL", &s3.url)
         .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "200ms")
         .env("CLEANUP_WATCHDOG_STUCK_AFTER", "800ms")

@@ -14,7 +14,7 @@ use support::{
 async fn world_behind_a_proxy() -> (World, Proxy, Arc<Worker>) {
     let world = World::new().await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
-    let url = proxy.through(&world.database_url);
+    let url = proxy.through(&world.worker_url());
     let worker = world.worker_with(|settings| settings.postgres.url = Some(url.into())).await;
     (world, proxy, worker)
 }

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use paste_cleanup::{postgres::Target, watchdog::prune::prune};
+use paste_cleanup::watchdog::prune::prune;
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -236,8 +236,7 @@ async fn pruning_forgets_old_history_and_never_an_open_claim() {
              UPDATE deletion_claims SET finished_at = now() - interval '29 days' WHERE id = {young}"
         ))
         .await;
-    let target = Target::new(&world.settings, "test", None).expect("target");
-    let pruned = prune(&target.pool(2).expect("pool"), &world.settings).await.expect("prune");
+    let pruned = prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 1);
     let left = "SELECT count(*) FROM deletion_claims WHERE id = ANY ($1)";
     assert_eq!(world.count_with(left, &[&vec![open, young]]).await, 2);
@@ -255,8 +254,7 @@ async fn tombstones_stay_for_their_retention_and_are_purged_after_it() {
                   AND deletion_status = 'DELETED' AND content_hash IS NULL AND claim_id IS NULL";
     assert_eq!(world.count(buried).await, 1);
     world.assert_drained().await;
-    let target = Target::new(&world.settings, "test", None).expect("target");
-    let pool = target.pool(2).expect("pool");
+    let pool = world.watchdog_pool();
     assert_eq!(prune(&pool, &worker.settings).await.expect("prune").tombstones, 0);
     world
         .run_sql(
@@ -357,8 +355,7 @@ async fn a_deleted_row_that_still_holds_a_body_or_owes_an_object_is_not_purged()
                                deletion_initiated_at = now() - interval '1 day'",
         )
         .await;
-    let target = Target::new(&world.settings, "test", None).expect("target");
-    let pruned = prune(&target.pool(2).expect("pool"), &world.settings).await.expect("prune");
+    let pruned = prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
     assert_eq!(pruned.tombstones, 1);
     let left = "SELECT string_agg(short_code, ',' ORDER BY short_code) FROM pastes";
     assert_eq!(world.text(left).await.as_deref(), Some("holds,owes"));

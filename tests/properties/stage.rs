@@ -10,7 +10,6 @@ use deadpool_postgres::Pool;
 use futures_util::future::join_all;
 use paste_cleanup::{
     claim::{Claim, Released},
-    postgres::Target,
     worker::{Worker, delete_objects::ObjectsGone},
 };
 use tokio_postgres::{Client, types::ToSql};
@@ -75,12 +74,11 @@ impl Stage {
             let tombstones = if n == WORKERS { DAY } else { Duration::ZERO };
             workers.push(world.worker_with(|s| s.retention.tombstones = tombstones).await);
         }
-        let target = Target::new(&world.settings, "test", None).expect("target");
         let url = &world.database_url;
         Self {
             // Shares of a large batch are large: fewer batches, the same result.
             drainer: world.worker_with(|s| s.worker.batch_size = 10_000).await,
-            watchdog: target.pool(3).expect("pool"),
+            watchdog: world.watchdog_pool(),
             writers: join_all((0..3).map(|_| connect(url))).await,
             held: Mutex::default(),
             hashes: (0..BODIES).map(|body| (hash(&text(body)), body)).collect(),

@@ -17,16 +17,18 @@ use std::{
 };
 
 use aws_sdk_s3::{Client as S3, primitives::ByteStream};
+use deadpool_postgres::Pool;
 use paste_cleanup::{
     claim::Claim,
     config::{Settings, defaults},
     migrate,
     objects::Objects,
+    postgres::Target,
     shutdown::Shutdown,
     watchdog::{Swept, sweep},
     worker::{PhaseTimes, Worker, claim::Wanted, run::Options, summary::Summary},
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use tokio_postgres::{Client, NoTls, types::ToSql};
 use uuid::Uuid;
@@ -36,14 +38,25 @@ use postgres::Postgres;
 pub use process::{Process, Signal};
 
 const TEMPLATE: &str = "paste_cleanup_template";
+/// The fleet's logins, and the groups of `sql/roles.sql` that give them all they have. They belong
+/// to the whole server, and are made with the template.
+const WORKER: &str = "suite_worker";
+const WATCHDOG: &str = "suite_watchdog";
+const LOGINS: &str = "
+    CREATE ROLE suite_worker LOGIN PASSWORD 'suite' IN ROLE cleanup_worker;
+    CREATE ROLE suite_watchdog LOGIN PASSWORD 'suite' IN ROLE cleanup_watchdog";
 
-/// One test's database and bucket, and a client to each.
+/// One test's database and bucket, and a client to each. Workers and watchdogs have the rights of
+/// their roles, and not one more; the test itself is the owner.
 pub struct World {
     pub name: String,
+    /// The owner's.
     pub database_url: String,
+    pub watchdog_url: String,
     pub db: Client,
     pub s3: S3,
     pub bucket: String,
+    /// A worker's.
     pub settings: Settings,
     /// What was seen to go wrong while it happened.
     pub seen: Arc<Mutex<Vec<String>>>,
@@ -80,6 +93,12 @@ fn url_of(database: &str) -> String {
     let maintenance = env("DATABASE_URL");
     let (server, _) = maintenance.rsplit_once('/').expect("a URL with a database");
     format!("{server}/{database}")
+}
+
+/// The same database as a login of the fleet.
+fn url_as(login: &str, url: &str) -> String {
+    let (_, server) = url.split_once('@').expect("a URL with a user");
+    format!("postgres://{login}:suite@{server}")
 }
 
 /// A database of its own without any tables.
@@ -121,10 +140,14 @@ async fn migrated_database() -> String {
     panic!("cannot create a database from {TEMPLATE}");
 }
 
+/// Migrates the first database of a server, and makes the logins that belong to the whole server.
 async fn migrate_at(url: &str) {
     let client = connect(url).await;
-    let options = migrate::Options { remove_blockers: false, roles: false };
+    let options = migrate::Options { remove_blockers: false, roles: true };
     migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
+    let forget = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}");
+    client.batch_execute(&forget).await.expect("forget half-made logins");
+    client.batch_execute(LOGINS).await.expect("logins");
 }
 
 impl World {
@@ -148,14 +171,20 @@ impl World {
         let db = connect(&database_url).await;
         let bucket = name.clone();
         let mut settings = defaults();
-        settings.postgres.url = Some(SecretString::from(database_url.clone()));
+        settings.postgres.url = Some(SecretString::from(url_as(WORKER, &database_url)));
         settings.redis.url = Some(SecretString::from(env("REDIS_URL")));
         settings.s3.bucket = Some(bucket.clone());
         settings.s3.endpoint = Some(env("S3_ENDPOINT"));
         let objects = Objects::new(&settings).await.expect("S3 client");
         let s3 = objects.client().clone();
         s3.create_bucket().bucket(&bucket).send().await.expect("create bucket");
-        Self { name, database_url, db, s3, bucket, settings, seen: Arc::default() }
+        let watchdog_url = url_as(WATCHDOG, &database_url);
+        Self { name, database_url, watchdog_url, db, s3, bucket, settings, seen: Arc::default() }
+    }
+
+    /// The database as a worker sees it.
+    pub fn worker_url(&self) -> String {
+        self.settings.postgres_url().expect("a URL").expose_secret().to_string()
     }
 
     /// What the checker looks at.
@@ -179,10 +208,16 @@ impl World {
         self.worker_with(|_| {}).await
     }
 
-    /// One of the three programs as a process of its own, with nothing but this world's settings.
+    /// One of the three programs as a process of its own, with nothing but this world's settings
+    /// and the login that is its due.
     pub fn program(&self, name: &str) -> Process {
+        let url = match name.rsplit('/').next() {
+            Some("cleanup-worker") => self.worker_url(),
+            Some("cleanup-watchdog") => self.watchdog_url.clone(),
+            _ => self.database_url.clone(),
+        };
         Process::new(name)
-            .env("DATABASE_URL", &self.database_url)
+            .env("DATABASE_URL", &url)
             .env("REDIS_URL", &env("REDIS_URL"))
             .env("S3_BUCKET", &self.bucket)
             .env("AWS_ENDPOINT_URL", &env("S3_ENDPOINT"))
@@ -325,9 +360,15 @@ impl World {
     }
 
     pub async fn sweep_with(&self, settings: &Settings) -> Swept {
-        let target = paste_cleanup::postgres::Target::new(settings, "test", None).expect("target");
-        let pool = target.pool(2).expect("pool");
-        sweep(&pool, settings).await.expect("sweep")
+        sweep(&self.watchdog_pool(), settings).await.expect("sweep")
+    }
+
+    /// What a watchdog in this process works with.
+    pub fn watchdog_pool(&self) -> Pool {
+        let mut settings = self.settings.clone();
+        settings.postgres.url = Some(SecretString::from(self.watchdog_url.clone()));
+        let target = Target::new(&settings, "test", None).expect("target");
+        target.pool(3).expect("pool")
     }
 
     /// Everything that must hold when nothing is on its way: counts right, bucket exactly what the
