@@ -1,15 +1,18 @@
 //! Connections to Postgres: how they are made, what every session promises, whose fault an error is.
 
+mod hosts;
+
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Result, anyhow};
 use deadpool_postgres::{
-    Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+    Hook, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
+pub use hosts::is_read_only;
 use secrecy::ExposeSecret;
 use tokio_postgres::{
-    Client, Config, NoTls,
-    config::{Host, SslMode},
+    Client, Config,
+    config::{Host, SslMode, TargetSessionAttrs},
     error::SqlState,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -51,6 +54,10 @@ impl Target {
         config.keepalives_idle(Duration::from_secs(10));
         config.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(20));
+        // All programs write, so a standby among the hosts is passed by.
+        if !url.contains("target_session_attrs") {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         let options = session_options(config.get_options());
         config.options(options);
         let verify = match verify {
@@ -70,45 +77,32 @@ impl Target {
 
     /// A pool of up to `size` connections.
     pub fn pool(&self, size: usize) -> Result<Pool> {
-        let how = ManagerConfig { recycling_method: RecyclingMethod::Verified };
-        let manager = match &self.tls {
-            Some(tls) => Manager::from_config(self.config.clone(), tls.clone(), how),
-            None => Manager::from_config(self.config.clone(), NoTls, how),
-        };
+        let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(self.config.clone(), self.clone(), how);
+        let target = self.clone();
+        let still_good = Hook::async_fn(move |client, _| {
+            let target = target.clone();
+            Box::pin(async move { target.still_good(client).await })
+        });
         Ok(Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(Duration::from_secs(30)))
-            .create_timeout(Some(CONNECT_TIMEOUT * 2))
+            .create_timeout(Some(self.patience()))
             .recycle_timeout(Some(CONNECT_TIMEOUT))
+            .post_recycle(still_good)
             .build()?)
     }
 
     /// A connection within seconds, or one line that says why not.
     pub async fn open(&self) -> Result<Client> {
-        match tokio::time::timeout(CONNECT_TIMEOUT * 2, self.connect()).await {
+        match tokio::time::timeout(self.patience(), self.connect()).await {
             Ok(connected) => connected.map_err(|error| self.explain(&error)),
             Err(_) => Err(anyhow!(
                 "{}: no answer within {:?}; check that it is Postgres, and not frozen",
                 self.describe(),
-                CONNECT_TIMEOUT * 2
+                self.patience()
             )),
-        }
-    }
-
-    /// One connection of its own.
-    pub async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        match &self.tls {
-            Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await?;
-                tokio::spawn(connection);
-                Ok(client)
-            }
-            None => {
-                let (client, connection) = self.config.connect(NoTls).await?;
-                tokio::spawn(connection);
-                Ok(client)
-            }
         }
     }
 
@@ -133,6 +127,11 @@ impl Target {
     /// One line that says what failed and what to do about it.
     pub fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
         let remedy = match error.code() {
+            _ if is_read_only(error) => {
+                "it is a standby or was made read-only: name the primary, too, in DATABASE_URL or \
+                 CLEANUP_POSTGRES_URL (several hosts are fine), or switch \
+                 default_transaction_read_only off"
+            }
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
             }

@@ -1,5 +1,9 @@
 -- Read a claim back after an answer was lost. FOR UPDATE waits for the old backend, which may
--- still be committing.
+-- still be committing. It also makes what is read safe to act on: a row lock has a transaction id,
+-- so this transaction's COMMIT waits for a synchronous standby, and with it for every commit
+-- before. A plain read would show a release that is committed on this server alone (its backend was
+-- ended while it waited for the standby), and a failover would take it back after the objects are
+-- gone.
 -- $1 claim id, $2 worker uuid.
 -- Zero rows: the claim is not this worker's (any more).
 SELECT released_at IS NOT NULL AS released, heirs, doomed_keys, coalesce(bytes_freed, 0) AS bytes,

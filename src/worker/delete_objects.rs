@@ -1,5 +1,10 @@
 //! Step 4: delete the objects that nobody references any more. Objects go before the rows: a crash
 //! in between leaves a claim that the watchdog resets, never an object that no row remembers.
+//!
+//! No failover to a synchronous standby brings a deleted object's row back: every key comes from a
+//! transaction of this worker that wrote and whose COMMIT was answered (the release, the locking
+//! read of a release whose answer was lost, the claim of a row that owes the key), and a COMMIT is
+//! answered when the standby has it and all before it.
 
 use std::{collections::HashMap, time::Duration};
 

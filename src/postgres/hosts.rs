@@ -1,0 +1,132 @@
+//! Several hosts in one URL: tried in their order, each for a few seconds, until one takes writes.
+//! That is how a run finds the new primary after a failover.
+
+use std::{error::Error as _, io, pin::Pin, time::Duration};
+
+use deadpool_postgres::{ClientWrapper, Connect, HookError};
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_postgres::{
+    Client, Config, Error, NoTls, SimpleQueryMessage,
+    config::{Host, LoadBalanceHosts, TargetSessionAttrs},
+    error::SqlState,
+};
+use tracing::info;
+
+use super::{CONNECT_TIMEOUT, Target};
+
+const READ_ONLY: &str = include_str!("../../sql/queries/read_only.sql");
+
+type Connected = (Client, JoinHandle<()>);
+
+impl Target {
+    /// One connection of its own.
+    pub async fn connect(&self) -> Result<Client, Error> {
+        self.connect_to_any().await.map(|(client, _)| client)
+    }
+
+    /// How long it may take to have tried every host.
+    pub(super) fn patience(&self) -> Duration {
+        let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
+        CONNECT_TIMEOUT * u32::try_from(hosts + 1).unwrap_or(u32::MAX)
+    }
+
+    /// tokio-postgres tries all hosts, too, but hangs with the first one that accepts and never
+    /// answers: a primary with a stuck disk would keep us from the new one.
+    async fn connect_to_any(&self) -> Result<Connected, Error> {
+        let mut hosts = one_by_one(&self.config);
+        if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+            fastrand::shuffle(&mut hosts);
+        }
+        let last = hosts.pop().unwrap_or_else(|| self.config.clone());
+        let mut telling = None;
+        for host in &hosts {
+            match timeout(CONNECT_TIMEOUT, self.connect_to(host)).await {
+                Ok(Ok(connected)) => return Ok(connected),
+                // Says more than that the others are away.
+                Ok(Err(error)) if is_read_only(&error) => telling = Some(error),
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        // Whoever asked has a timeout of their own for this one.
+        self.connect_to(&last).await.map_err(|error| telling.unwrap_or(error))
+    }
+
+    async fn connect_to(&self, host: &Config) -> Result<Connected, Error> {
+        match &self.tls {
+            Some(tls) => {
+                let (client, connection) = host.connect(tls.clone()).await?;
+                Ok((client, tokio::spawn(async { drop(connection.await) })))
+            }
+            None => {
+                let (client, connection) = host.connect(NoTls).await?;
+                Ok((client, tokio::spawn(async { drop(connection.await) })))
+            }
+        }
+    }
+
+    /// For a pooled connection before it is used again: its server may have been demoted behind a
+    /// pooler, or told to take no more writes. It is dropped then, and the next one is opened
+    /// wherever writes are taken now.
+    pub(super) async fn still_good(&self, client: &ClientWrapper) -> Result<(), HookError> {
+        let answer = timeout(CONNECT_TIMEOUT, client.simple_query(READ_ONLY)).await;
+        let answer = answer.map_err(|_| HookError::message("no answer"))?;
+        let is_on = |message: &SimpleQueryMessage| match message {
+            SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
+            _ => false,
+        };
+        let read_only = answer.map_err(HookError::Backend)?.iter().any(is_on);
+        if read_only && self.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
+            info!("dropping a connection whose server takes no writes any more");
+            return Err(HookError::message("the server takes no writes any more"));
+        }
+        Ok(())
+    }
+}
+
+impl Connect for Target {
+    fn connect(
+        &self,
+        _: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<Connected, Error>> + Send + '_>> {
+        Box::pin(self.connect_to_any())
+    }
+}
+
+/// The server takes no writes: a standby, or told to be read-only.
+pub fn is_read_only(error: &Error) -> bool {
+    let refused = |cause: &io::Error| cause.to_string() == "database does not allow writes";
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) || cause.is_some_and(refused)
+}
+
+/// The same for each host alone.
+fn one_by_one(config: &Config) -> Vec<Config> {
+    let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+    (0..hosts).map(|place| alone(config, place)).collect()
+}
+
+fn alone(config: &Config, place: usize) -> Config {
+    let mut one = Config::new();
+    match config.get_hosts().get(place) {
+        Some(Host::Tcp(name)) => drop(one.host(name)),
+        Some(Host::Unix(path)) => drop(one.host_path(path)),
+        None => {}
+    }
+    config.get_hostaddrs().get(place).map(|address| one.hostaddr(*address));
+    let ports = config.get_ports();
+    ports.get(place).or(ports.first()).map(|port| one.port(*port));
+    config.get_user().map(|user| one.user(user));
+    config.get_password().map(|password| one.password(password));
+    config.get_dbname().map(|name| one.dbname(name));
+    config.get_options().map(|options| one.options(options));
+    config.get_application_name().map(|name| one.application_name(name));
+    config.get_connect_timeout().map(|time| one.connect_timeout(*time));
+    config.get_tcp_user_timeout().map(|time| one.tcp_user_timeout(*time));
+    config.get_keepalives_interval().map(|time| one.keepalives_interval(time));
+    config.get_keepalives_retries().map(|tries| one.keepalives_retries(tries));
+    one.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
+    one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
+    one.target_session_attrs(config.get_target_session_attrs());
+    one.channel_binding(config.get_channel_binding());
+    one
+}

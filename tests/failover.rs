@@ -1,0 +1,255 @@
+//! Failover: a real streaming standby takes over while workers hold claims. With a synchronous
+//! standby no live paste ever points at a missing body, whatever moment the primary is lost at;
+//! with an asynchronous one there is a hole, and `cleanupctl doctor` warns of it.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    postgres::Postgres,
+    process::{Ended, Running},
+    proxy::Proxy,
+    *,
+};
+
+/// A session of a worker that waits for the standby to confirm its COMMIT.
+const WAITING: &str = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = 'COMMIT'
+                       AND application_name LIKE 'cleanup-worker%'";
+
+/// A primary, its standby, what replication goes through, and a world on whichever of them takes
+/// writes.
+struct Pair {
+    world: World,
+    primary: Postgres,
+    standby: Postgres,
+    replication: Proxy,
+    s3: FaultyS3,
+}
+
+enum Standby {
+    Synchronous,
+    Asynchronous,
+}
+
+impl Pair {
+    async fn start(standby: Standby) -> Self {
+        // From the start: nothing is ever committed without the standby.
+        let names = match standby {
+            Standby::Synchronous => "synchronous_standby_names = 'standby'",
+            Standby::Asynchronous => "synchronous_standby_names = ''",
+        };
+        let primary = Postgres::start(&[names]).await;
+        let replication = Proxy::start(&primary.address()).await;
+        let standby = Postgres::standby(replication.port, "standby", &[]).await;
+        let mut world = World::on_server(&primary).await;
+        world.database_url = format!(
+            "postgres://postgres@{},{}/{}?target_session_attrs=read-write",
+            primary.address(),
+            standby.address(),
+            world.name
+        );
+        let s3 = FaultyS3::start(&world, Mood::Holding).await;
+        Self { world, primary, standby, replication, s3 }
+    }
+
+    /// A run that knows both servers, and not which of them is the primary.
+    fn worker(&self) -> Process {
+        let (url, _) = self.world.database_url.split_once('?').expect("a URL with parameters");
+        let worker = self.world.program("cleanup-worker").args(&["run", "--format", "json"]);
+        worker.env("DATABASE_URL", url).env("AWS_ENDPOINT_URL", &self.s3.url)
+    }
+
+    /// Starts a run, and stops it before the COMMIT of its release: replication is cut.
+    async fn worker_that_releases_without_the_standby(&self) -> Running {
+        let holder = connect(&self.primary.url(&self.world.name)).await;
+        holder.batch_execute("BEGIN; SELECT FROM content FOR UPDATE").await.expect("lock");
+        let worker = self.worker().start();
+        self.world.until_workers_wait(1).await;
+        self.cut_replication().await;
+        // Not COMMIT: that would wait for the standby.
+        holder.batch_execute("ROLLBACK").await.expect("let go");
+        self.until_a_commit_waits().await;
+        worker
+    }
+
+    async fn cut_replication(&self) {
+        self.replication.down();
+        let cut = "SELECT count(*) = 0 FROM pg_stat_replication";
+        self.world.until("replication is cut", cut).await;
+    }
+
+    async fn until_a_commit_waits(&self) {
+        let waits = format!("SELECT count(*) > 0 {WAITING}");
+        self.world.until("a COMMIT waits for the standby", &waits).await;
+    }
+
+    async fn until_the_standby_has_it_all(&self) {
+        let all = "SELECT count(*) = 1 FROM pg_stat_replication
+                   WHERE replay_lsn >= pg_current_wal_insert_lsn()";
+        self.world.until("the standby has it all", all).await;
+    }
+
+    async fn until_deleted(&self, key: &str) {
+        while self.world.object(key).await.is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn lose_the_primary(&mut self) {
+        self.primary.stop_immediately().await;
+        self.promote().await;
+    }
+
+    async fn promote(&mut self) {
+        self.standby.promote().await;
+        self.world.db = connect(&self.standby.url(&self.world.name)).await;
+    }
+
+    /// No claim is open, none had to be taken away from its worker, and all promises hold.
+    async fn assert_drained_by_its_first_worker(&self, ended: &Ended) {
+        assert_eq!(ended.code(), 0, "{}", ended.stderr());
+        let reset = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NOT NULL";
+        assert_eq!(self.world.count(reset).await, 0, "{}", ended.stderr());
+        self.world.assert_drained().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_outlives_its_primary_and_the_worker_goes_on_from_it_by_itself() {
+    let mut pair = Pair::start(Standby::Synchronous).await;
+    let key = pair.world.put("gone", "a", Ago(60.0)).await;
+    let worker = pair.worker().start();
+    pair.until_deleted(&key).await;
+    pair.lose_the_primary().await;
+    pair.world.put("again", "a", Never).await;
+    pair.s3.let_go();
+    let ended = worker.end().await;
+    assert_eq!(ended.json()["rows_deleted"], 1, "{}", ended.stderr());
+    pair.assert_drained_by_its_first_worker(&ended).await;
+    assert_eq!(pair.world.read("again").await.as_deref(), Some("a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_the_standby_has_not_confirmed_deletes_nothing() {
+    let mut pair = Pair::start(Standby::Synchronous).await;
+    pair.world.put("gone", "a", Ago(60.0)).await;
+    let worker = pair.worker_that_releases_without_the_standby().await;
+    pair.primary.stop_immediately().await;
+    assert_eq!(pair.s3.calls(), 0, "it must not delete what it does not know to be released");
+    pair.promote().await;
+    pair.world.put("again", "a", Never).await;
+    pair.s3.let_go();
+    let ended = worker.end().await;
+    pair.assert_drained_by_its_first_worker(&ended).await;
+    assert_eq!(pair.world.read("again").await.as_deref(), Some("a"));
+}
+
+/// The release is committed on the primary alone, where everybody sees it, and its answer is lost.
+/// The worker reads it back, and must not believe its eyes before the standby has it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_read_back_before_the_standby_has_it_deletes_nothing() {
+    let mut pair = Pair::start(Standby::Synchronous).await;
+    let key = pair.world.put("gone", "a", Ago(60.0)).await;
+    let worker = pair.worker_that_releases_without_the_standby().await;
+    // More than once: whatever the worker commits from now on must not be waited for in vain.
+    for _ in 0..3 {
+        pair.until_a_commit_waits().await;
+        pair.world.run_sql(&format!("SELECT pg_terminate_backend(pid, 5000) {WAITING}")).await;
+    }
+    let released = "SELECT count(*) = 1 FROM deletion_claims WHERE released_at IS NOT NULL";
+    pair.world.until("the release is committed on the primary", released).await;
+    pair.until_a_commit_waits().await;
+    assert_eq!(pair.s3.calls(), 0, "the standby knows nothing of this release");
+    worker.signal(Signal::STOP);
+    pair.lose_the_primary().await;
+    // On the new primary the body was never released: it can be shared.
+    assert_eq!(pair.world.put("live", "a", Never).await, key);
+    worker.signal(Signal::CONT);
+    pair.s3.let_go();
+    let ended = worker.end().await;
+    pair.assert_drained_by_its_first_worker(&ended).await;
+    assert_eq!(pair.world.read("live").await.as_deref(), Some("a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_held_while_the_primary_is_demoted_are_finished_on_the_new_one() {
+    let mut pair = Pair::start(Standby::Synchronous).await;
+    let mut keys = Vec::new();
+    for code in ["a", "b", "c", "d", "e"] {
+        keys.push(pair.world.put(code, code, Ago(60.0)).await);
+    }
+    let worker = pair.worker().env("CLEANUP_WORKER_BATCH_SIZE", "2");
+    let worker = worker.env("CLEANUP_WORKER_CONCURRENCY", "2").start();
+    for key in &keys[..4] {
+        pair.until_deleted(key).await;
+    }
+    // It comes back as a standby, answers, and is still the first host in the URL.
+    pair.primary.stop_immediately().await;
+    pair.primary.write("standby.signal", "").await;
+    pair.primary.start_again().await;
+    pair.promote().await;
+    pair.s3.let_go();
+    let ended = worker.end().await;
+    assert_eq!(ended.json()["rows_deleted"], 5, "{}", ended.stderr());
+    pair.assert_drained_by_its_first_worker(&ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_to_a_server_that_became_read_only_are_not_used_again() {
+    let mut pair = Pair::start(Standby::Asynchronous).await;
+    let key = pair.world.put("gone", "a", Ago(60.0)).await;
+    let worker = pair.worker().start();
+    pair.until_deleted(&key).await;
+    pair.until_the_standby_has_it_all().await;
+    pair.primary.configure(&["default_transaction_read_only = on"]).await;
+    pair.primary.reload().await;
+    let read_only = "SELECT current_setting('transaction_read_only') = 'on'";
+    pair.world.until("the old primary is read-only", read_only).await;
+    pair.promote().await;
+    pair.s3.let_go();
+    let ended = worker.end().await;
+    pair.assert_drained_by_its_first_worker(&ended).await;
+    let old = connect(&pair.primary.url(&pair.world.name)).await;
+    let open = "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL";
+    let open: i64 = old.query_one(open, &[]).await.expect("count").get(0);
+    assert_eq!(open, 1, "finished on the new primary alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_writes_is_refused_at_the_start() {
+    let pair = Pair::start(Standby::Asynchronous).await;
+    pair.until_the_standby_has_it_all().await;
+    let standby = pair.standby.url(&pair.world.name);
+    let options = "options=-c%20default_transaction_read_only%3Don";
+    let told_to = format!("{}?{options}", pair.primary.url(&pair.world.name));
+    for url in [&standby, &told_to] {
+        for (program, args) in [
+            ("cleanup-worker", &["run"][..]),
+            ("cleanup-watchdog", &["--once"]),
+            ("cleanupctl", &["migrate"]),
+        ] {
+            let refused = pair.world.program(program).args(args).env("DATABASE_URL", url);
+            let words = ["does not allow writes", "name the primary", "DATABASE_URL"];
+            refused.output().await.assert_refused(1, &words);
+        }
+    }
+    let status = pair.world.program("cleanupctl").args(&["status"]);
+    let any = format!("{standby}?target_session_attrs=any");
+    assert_eq!(status.env("DATABASE_URL", &any).output().await.code(), 0, "who only reads may");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_accepts_and_never_answers_is_passed_by() {
+    let world = World::new().await;
+    world.put("gone", "a", Ago(60.0)).await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let silent = silent.local_addr().expect("address");
+    let (head, rest) = world.database_url.split_once('@').expect("a URL with a user");
+    let worker = world.program("cleanup-worker").args(&["run"]);
+    let worker = worker.env("DATABASE_URL", &format!("{head}@{silent},{rest}"));
+    let ended = worker.output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    world.assert_drained().await;
+}
