@@ -71,6 +71,7 @@ pub struct FaultyS3 {
     /// So large a share of the calls is concerned by the mood, by a seeded choice.
     odds: Arc<Mutex<Option<(f64, fastrand::Rng)>>>,
     calls: watch::Sender<usize>,
+    probes: watch::Sender<usize>,
     go: Arc<Notify>,
     pub figures: Arc<Figures>,
     /// Of the last call.
@@ -86,12 +87,13 @@ impl FaultyS3 {
     pub async fn in_front_of(store: Store, mood: Mood) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
-        let (calls, _) = watch::channel(0);
+        let ((calls, _), (probes, _)) = (watch::channel(0), watch::channel(0));
         let server = Self {
             url,
             mood: Arc::new(Mutex::new(mood)),
             odds: Arc::default(),
             calls,
+            probes,
             go: Arc::new(Notify::new()),
             figures: Arc::default(),
             headers: Arc::default(),
@@ -133,6 +135,17 @@ impl FaultyS3 {
         calls.wait_for(|seen| *seen >= times).await.expect("calls");
     }
 
+    /// How many calls only asked whether deleting works.
+    pub fn probes(&self) -> usize {
+        *self.probes.borrow()
+    }
+
+    /// Waits for so many of these.
+    pub async fn probed(&self, times: usize) {
+        let mut probes = self.probes.subscribe();
+        probes.wait_for(|seen| *seen >= times).await.expect("probes");
+    }
+
     /// Waits until every late and repeated deletion has happened.
     pub async fn settled(&self) {
         while self.figures.pending.load(Relaxed) > 0 {
@@ -153,7 +166,9 @@ impl FaultyS3 {
         let held = self.go.notified();
         let mood = self.mood_of_this_call();
         let probe = keys.iter().all(|key| key.ends_with(".paste-cleanup-probe"));
-        if !probe {
+        if probe {
+            self.probes.send_modify(|probes| *probes += 1);
+        } else {
             self.calls.send_modify(|calls| *calls += 1);
             let touched = !matches!(mood, Mood::Fine);
             self.figures.touched.fetch_add(u64::from(touched), Relaxed);

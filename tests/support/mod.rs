@@ -9,6 +9,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod servers;
+pub mod small_disk;
 pub mod sockets;
 
 use std::{

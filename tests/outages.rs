@@ -1,0 +1,292 @@
+//! Outages: Postgres, Redis or S3 away in the middle of a run, and for longer than the run. What
+//! happens at start is in `start_errors.rs`; a primary that is lost for good in `failover.rs`.
+
+mod support;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    postgres::Postgres,
+    process::{Ended, Running},
+    proxy::{Proxy, address_of},
+    servers::Redis,
+    small_disk::SmallDisk,
+    *,
+};
+
+const FAILING: Mood = Mood::Failing { status: 500, code: "InternalError" };
+const OPEN: &str =
+    "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
+/// What a worker says when it stops claiming, and when it goes on.
+const WAITS: &str = "claiming nothing until the surroundings answer";
+const GOES_ON: &str = "the surroundings answer again";
+
+/// A world with expired pastes and one that lives on.
+async fn world(pastes: usize) -> World {
+    let world = World::new().await;
+    fill(&world, pastes).await;
+    world
+}
+
+async fn fill(world: &World, pastes: usize) {
+    for n in 0..pastes {
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
+    }
+    world.put("live", "b1", Never).await;
+}
+
+/// A run with small batches.
+fn run(world: &World) -> Process {
+    world.program("cleanup-worker").args(&["run", "--format", "json", "--batch-size", "5"])
+}
+
+/// A run that is soon tired of whatever fails.
+fn impatient_run(world: &World) -> Process {
+    run(world)
+        .env("CLEANUP_WORKER_PATIENCE", "1s")
+        .env("CLEANUP_WORKER_GRACE_PERIOD", "1s")
+        .env("CLEANUP_S3_DEADLINE", "1s")
+}
+
+/// The run deleted everything in the end, and no paste paid for what happened.
+async fn assert_recovered(world: &World, ended: &Ended, pastes: usize) {
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    let summary = ended.json();
+    assert_eq!((&summary["rows_deleted"], &summary["rows_failed"]), (&pastes.into(), &0.into()));
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
+    assert_eq!(world.read("live").await.as_deref(), Some("b1"));
+    world.assert_drained().await;
+}
+
+/// The run gave up with one line that contains these words; nothing is claimed or lost, and no
+/// paste paid for it.
+async fn assert_gave_up(world: &World, ended: &Ended, words: &[&str]) {
+    ended.assert_refused(1, words);
+    assert_eq!(ended.json()["stopped_because"], "failed", "{}", ended.stderr());
+    assert_eq!(world.count(OPEN).await, 0, "a claim was left behind: {}", ended.stderr());
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
+    world.assert_consistent().await;
+}
+
+/// A worker whose connections to Postgres can be cut, and which holds a batch in S3 by now.
+async fn holding_a_batch(world: &World, process: Process) -> (Running, Proxy, FaultyS3) {
+    let proxy = Proxy::start(&address_of(&world.database_url)).await;
+    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let url = proxy.through(&world.worker_url());
+    let worker = process.env("DATABASE_URL", &url).env("AWS_ENDPOINT_URL", &s3.url).start();
+    s3.called(1).await;
+    (worker, proxy, s3)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_s3_fails_nothing_is_claimed_and_the_run_goes_on_by_itself_when_it_answers() {
+    let world = world(80).await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let process = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json", "--batch-size", "1", "--concurrency", "64"])
+        .env("AWS_ENDPOINT_URL", &s3.url);
+    let mut worker = process.start();
+    s3.probed(1).await;
+    s3.mood(FAILING);
+    worker.until_it_says(WAITS).await;
+    let claims = "SELECT count(*) FROM deletion_claims";
+    let before = world.count(claims).await;
+    s3.probed(s3.probes() + 3).await;
+    assert_eq!(world.count(claims).await, before, "claimed what cannot be worked on");
+    assert!(before < 64, "the breaker opened only when there was no room: {before}");
+    s3.mood(Mood::Fine);
+    worker.until_it_says(GOES_ON).await;
+    assert_recovered(&world, &worker.end().await, 80).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_that_is_away_for_longer_than_the_run_leaves_nothing_claimed() {
+    let world = world(10).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let worker = impatient_run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
+    s3.called(1).await;
+    s3.mood(FAILING);
+    let words = ["gave up after 1s", "S3 does not answer", &world.bucket, "AWS_ENDPOINT_URL"];
+    assert_gave_up(&world, &worker.end().await, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
+    let world = world(60).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let throttled = run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
+    s3.called(1).await;
+    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    // The throttled worker holds at most its four batches; all others go.
+    let other = run(&world).output().await;
+    assert_eq!(other.code(), 0, "{}", other.stderr());
+    assert!(other.json()["rows_deleted"].as_u64() >= Some(40), "{}", other.stdout());
+    s3.called(6).await;
+    s3.let_go();
+    let ended = throttled.end().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    assert_eq!(ended.json()["claims_given_back"], 0, "slow is not broken: {}", ended.stderr());
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_that_comes_back_finds_the_run_going_on() {
+    let world = world(30).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run(&world)).await;
+    proxy.down();
+    s3.let_go();
+    worker.until_it_says("trying again").await;
+    proxy.up();
+    assert_recovered(&world, &worker.end().await, 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_gave_up_on_postgres_stays_until_it_can_give_its_claims_back() {
+    let world = world(30).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
+    proxy.down();
+    s3.let_go();
+    worker.until_it_says("staying until the open claims can be given back").await;
+    assert!(world.count(OPEN).await > 0, "nothing to give back");
+    proxy.up();
+    assert_gave_up(&world, &worker.end().await, &["gave up after 1s"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_watchdog() {
+    let world = world(30).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
+    proxy.down();
+    s3.let_go();
+    worker.signal(Signal::TERM);
+    worker.until_it_says("staying until the open claims can be given back").await;
+    let ended = worker.end().await;
+    ended.assert_refused(1, &["could not be given back", "watchdog frees them after 2h"]);
+    world.silence_claims(7201.0).await;
+    assert!(world.sweep().await.reset.claims > 0);
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_when_unavailable_wait_a_redis_that_stays_away_ends_the_run_with_nothing_claimed() {
+    let world = world(5).await;
+    let mut redis = Redis::start().await;
+    redis.kill().await;
+    let ended = impatient_run(&world)
+        .env("REDIS_URL", &redis.url())
+        .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
+        .env("CLEANUP_LOCK_TTL", "3s")
+        .output()
+        .await;
+    assert_gave_up(&world, &ended, &["Redis is unavailable", "lock.when_unavailable"]).await;
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_hangs_is_asked_now_and_then_instead_of_for_every_claim() {
+    let world = world(60).await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let url = format!("redis://{}", silent.local_addr().expect("address"));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            counter.fetch_add(1, Relaxed);
+            kept.push(stream);
+        }
+    });
+    let ended = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json", "--batch-size", "1"])
+        .env("REDIS_URL", &url)
+        .env("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}")
+        .output()
+        .await;
+    assert_recovered(&world, &ended, 60).await;
+    assert!(ended.json()["claims_without_lock"].as_u64() >= Some(60));
+    assert!(asked.load(Relaxed) < 30, "{} of 120 times", asked.load(Relaxed));
+}
+
+/// A run on a server of its own that is in a bad way for a while: stops claiming, names the reason,
+/// and goes on when it is over.
+async fn assert_sits_out(world: &World, reason: &str, over: impl Future<Output = ()>) {
+    let mut worker = run(world).start();
+    let line = worker.until_it_says(WAITS).await;
+    assert!(line.contains(reason), "{line}");
+    assert_eq!(world.count(OPEN).await, 0);
+    over.await;
+    assert_recovered(world, &worker.end().await, 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_connections_are_waited_out() {
+    let postgres = Postgres::start(&[]).await;
+    let world = World::on_server(&postgres).await;
+    fill(&world, 30).await;
+    // The program's first connection is let in, as in the middle of a night.
+    let (mut worker, s3) = {
+        let s3 = FaultyS3::start(&world, Mood::Holding).await;
+        (run(&world).env("AWS_ENDPOINT_URL", &s3.url).start(), s3)
+    };
+    s3.called(1).await;
+    world
+        .run_sql(
+            "ALTER ROLE suite_worker CONNECTION LIMIT 0;
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'suite_worker'",
+        )
+        .await;
+    s3.let_go();
+    let line = worker.until_it_says("too many connections").await;
+    assert!(line.contains("53300"), "{line}");
+    world.run_sql("ALTER ROLE suite_worker CONNECTION LIMIT -1").await;
+    assert_recovered(&world, &worker.end().await, 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_becomes_read_only_is_waited_out() {
+    let postgres = Postgres::start(&[]).await;
+    let world = World::on_server(&postgres).await;
+    fill(&world, 30).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let mut worker = run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
+    s3.called(1).await;
+    postgres.configure(&["default_transaction_read_only = on"]).await;
+    postgres.reload().await;
+    world.until("read-only", "SELECT current_setting('transaction_read_only') = 'on'").await;
+    s3.let_go();
+    worker.until_it_says("does not allow writes").await;
+    postgres.configure(&["default_transaction_read_only = off"]).await;
+    postgres.reload().await;
+    assert_recovered(&world, &worker.end().await, 30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_waited_out_or_given_up_on_with_nothing_claimed() {
+    let mut disk = None;
+    let postgres = Postgres::initialised(|data| {
+        let small = disk.insert(SmallDisk::mount(data, "160m"));
+        small.wrapper()
+    })
+    .await;
+    let disk = disk.expect("a disk");
+    postgres.start_again().await;
+    let world = World::on_server(&postgres).await;
+    fill(&world, 30).await;
+    // Rows that fill their pages: marking one takes a new page.
+    let ballast = "ALTER TABLE pastes ADD ballast text;
+                   ALTER TABLE pastes ALTER ballast SET STORAGE PLAIN;
+                   UPDATE pastes SET ballast = repeat('x', 7000) WHERE short_code <> 'live'";
+    world.run_sql(ballast).await;
+    world.run_sql("VACUUM FULL pastes").await;
+    disk.fill();
+    let ended = impatient_run(&world).output().await;
+    assert_gave_up(&world, &ended, &["No space left on device", "53100"]).await;
+    assert_sits_out(&world, "No space left on device", async { disk.make_room() }).await;
+}

@@ -1,0 +1,76 @@
+//! A disk that a test may fill: a small tmpfs in a mount namespace of its own, which nobody else
+//! sees and which vanishes with the test.
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+/// Mounts it, and keeps the namespace alive.
+const HOLD: &str = "mount -t tmpfs -o size=\"$2\",mode=700 none \"$1\" && \
+                    chown --reference=\"$1/..\" \"$1\" && echo ready && exec sleep infinity";
+const FILL: &str = "cat /dev/zero > \"$1/filler\" 2>/dev/null; sync; test -s \"$1/filler\"";
+
+pub struct SmallDisk {
+    holder: Child,
+    place: PathBuf,
+}
+
+impl SmallDisk {
+    /// On an existing folder. Its owner is that of the folder around it.
+    pub fn mount(place: &Path, size: &str) -> Self {
+        let mut command = Command::new("unshare");
+        if !is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "sh", "-c", HOLD, "sh"]).arg(place).arg(size);
+        let mut holder = command.stdout(Stdio::piped()).spawn().expect("unshare");
+        let stdout = holder.stdout.take().expect("stdout");
+        let first = BufReader::new(stdout).lines().next();
+        assert!(first.is_some_and(|line| line.is_ok()), "a tmpfs on {}", place.display());
+        Self { holder, place: place.into() }
+    }
+
+    /// What a program is to be run by, so that it sees the disk. Without root rights it is run
+    /// under a number that is not root's: Postgres is particular about that.
+    pub fn wrapper(&self) -> Vec<String> {
+        let pid = self.holder.id();
+        let words = match is_root() {
+            true => format!("nsenter --mount=/proc/{pid}/ns/mnt --"),
+            false => format!(
+                "nsenter --target {pid} --user --mount --preserve-credentials -- \
+                 unshare --user --map-user=1000 --map-group=1000 --"
+            ),
+        };
+        words.split_whitespace().map(Into::into).collect()
+    }
+
+    /// To the last byte.
+    pub fn fill(&self) {
+        self.run(FILL);
+    }
+
+    pub fn make_room(&self) {
+        self.run("rm \"$1/filler\"");
+    }
+
+    fn run(&self, script: &str) {
+        let words = self.wrapper();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["sh", "-c", script, "sh"]).arg(&self.place);
+        assert!(command.status().expect("sh").success(), "{script}");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").expect("own process").uid() == 0
+}
