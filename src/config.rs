@@ -193,10 +193,11 @@ pub struct Retention {
 #[derive(Config, Debug, Clone)]
 pub struct Brake {
     /// The largest share of all pastes that may be due, more than 0 to 1 (never brake by share).
-    /// Judged only from 100,000 due pastes on; on a large table by a random sample.
+    /// Judged only from 100,000 due pastes on; on a large table by a random sample, which tells it
+    /// to about one percent of the table.
     #[config(env = "CLEANUP_BRAKE_MAX_SHARE", default = 0.5)]
     pub max_share: f64,
-    /// The most pastes that one run may delete. Default: no limit.
+    /// The most pastes that one run may delete; counted exactly. Default: no limit.
     #[config(env = "CLEANUP_BRAKE_MAX_ROWS")]
     pub max_rows: Option<u64>,
 }

@@ -1,4 +1,4 @@
--- How many pastes are due, counted no further than a cap: cheap on a large backlog.
+-- How many pastes are due, counted no further than a cap. Walks the index, some seconds a million.
 -- $1 cap.
 SELECT count(*) AS due
 FROM (SELECT

@@ -5,5 +5,5 @@ SELECT count(*) FILTER (WHERE deletion_status = 'NOT_EXPIRED'
                           AND coalesce(retry_at, expires_at) <= now()
                           AND expires_at <= now()) AS due,
        count(*) AS pastes
-FROM pastes TABLESAMPLE SYSTEM ($1::real)
+FROM pastes TABLESAMPLE SYSTEM ($1::float8)
 WHERE deletion_status <> 'DELETED'

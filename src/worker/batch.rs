@@ -20,8 +20,9 @@ pub(super) const SLACK: Duration = Duration::from_secs(15);
 /// How a batch ended, as far as the run loop must know.
 #[derive(Debug)]
 pub(super) enum BatchEnd {
-    /// Finished, or lost to somebody who resets it: nothing to do.
-    Settled,
+    Finished,
+    /// Somebody has reset it: nothing to do.
+    Lost,
     /// Given back because of the surroundings: stop claiming until they answer.
     Troubled(String),
     /// Given back because of something that only a person can mend: stop.
@@ -49,7 +50,10 @@ impl Worker {
             }
         };
         let end = self.settle_end(&claim, ended).await;
-        self.open.remove(claim.fence.claim);
+        if self.open.remove(claim.fence.claim) {
+            self.open.lose_sight();
+            return BatchEnd::Troubled("no beat reached Postgres for stuck_after".into());
+        }
         end
     }
 
@@ -86,13 +90,11 @@ impl Worker {
 
     async fn settle_end(&self, claim: &Claim, ended: Result<(), StepError>) -> BatchEnd {
         match ended {
-            Ok(()) => BatchEnd::Settled,
+            Ok(()) => BatchEnd::Finished,
             Err(StepError::Lost(lost)) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
-                // Lost by this process' own clock, it may still be open.
-                self.open.lose_sight();
-                BatchEnd::Settled
+                BatchEnd::Lost
             }
             Err(StepError::Surroundings(reason)) => {
                 self.give_back_or_say(claim, &reason).await;

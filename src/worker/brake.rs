@@ -9,12 +9,15 @@ use crate::{cli::thousands, config::Brake};
 const COUNT_DUE: &str = include_str!("../../sql/queries/count_due.sql");
 const TABLE_PAGES: &str = include_str!("../../sql/queries/table_pages.sql");
 const SAMPLE_DUE: &str = include_str!("../../sql/queries/sample_due.sql");
-/// A small table may well expire as a whole: the share is judged from so many due pastes on.
+/// A small table may well expire as a whole: the share is judged from so many due pastes on. Up to
+/// as many, counting them is cheap on a table of any size.
 const JUDGED_FROM: u64 = 100_000;
-/// A limit up to this is held against an exact count right away.
-const COUNTED_AT_ONCE: u64 = 1_000_000;
-/// A larger table is sampled. So many pages tell a share to one percent in a few dozen milliseconds.
-const SAMPLED_PAGES: i64 = 2000;
+/// A larger table is sampled. So many pages tell a share to one percent of the table.
+const SAMPLED_PAGES: u64 = 2000;
+/// To be within half of the truth about `max_rows`, so many of the sampled pages must have due
+/// pastes on them if they lie side by side, the worst case.
+const TELLING_PAGES: u64 = 50;
+const MOST_PASTES_ON_A_PAGE: u64 = 100;
 
 /// The share of the table that is due.
 struct Share {
@@ -33,31 +36,33 @@ pub async fn brake(
 ) -> Result<Option<String>, Error> {
     let would = |due: u64| limit.map_or(done + due, |limit| limit.min(done + due));
     let max_rows = settings.max_rows.unwrap_or(u64::MAX);
-    // Cheap, and enough on most nights of most tables.
-    let cap = match max_rows {
-        ..COUNTED_AT_ONCE => JUDGED_FROM.max(max_rows + 1),
-        _ => JUDGED_FROM,
-    };
-    let due = count_due(client, cap).await?;
-    if would(due) > max_rows {
-        return Ok(Some(too_many(due, due == cap, max_rows)));
-    }
-    if due < JUDGED_FROM {
-        return Ok(None);
-    }
-    let share = share_due(client).await?;
+    let share = share_due(client, max_rows).await?;
     let of_table = would(share.due) as f64 / (done + share.pastes).max(1) as f64;
     if of_table > settings.max_share && would(share.due) >= JUDGED_FROM {
         return Ok(Some(too_large(&share, settings.max_share)));
     }
-    // The sample says roughly how many; only near the limit is it worth counting them all.
-    if would(share.due.saturating_mul(2)) > max_rows {
+    // Walking a backlog along its index takes seconds a million: only when it can matter.
+    if max_rows < JUDGED_FROM || would(share.due.saturating_mul(2)) > max_rows {
         let due = count_due(client, max_rows.saturating_add(1)).await?;
-        return Ok((would(due) > max_rows).then(|| too_many(due, true, max_rows)));
+        return Ok((would(due) > max_rows).then(|| too_many(max_rows)));
     }
     Ok(None)
 }
 
+async fn share_due(client: &Client, max_rows: u64) -> Result<Share, Error> {
+    let pages: i64 = client.query_one(TABLE_PAGES, &[]).await?.get("pages");
+    let pages = pages.unsigned_abs().max(1);
+    let telling = match max_rows {
+        ..JUDGED_FROM => 0,
+        rows => (TELLING_PAGES * MOST_PASTES_ON_A_PAGE).saturating_mul(pages) / rows,
+    };
+    let percent = (telling.max(SAMPLED_PAGES) as f64 * 100.0 / pages as f64).min(100.0);
+    let row = client.query_one(SAMPLE_DUE, &[&percent]).await?;
+    let whole = |name| (row.get::<_, i64>(name) as f64 * 100.0 / percent) as u64;
+    Ok(Share { due: whole("due"), pastes: whole("pastes"), sampled: percent < 100.0 })
+}
+
+/// Counts no further than the cap.
 async fn count_due(client: &mut Client, cap: u64) -> Result<u64, Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(ONE_PLAN).await?;
@@ -65,15 +70,6 @@ async fn count_due(client: &mut Client, cap: u64) -> Result<u64, Error> {
     let due: i64 = transaction.query_one(COUNT_DUE, &[&cap]).await?.get("due");
     transaction.commit().await?;
     Ok(due.unsigned_abs())
-}
-
-async fn share_due(client: &Client) -> Result<Share, Error> {
-    let pages: i64 = client.query_one(TABLE_PAGES, &[]).await?.get("pages");
-    let sampled = pages > SAMPLED_PAGES;
-    let percent = if sampled { SAMPLED_PAGES as f32 * 100.0 / pages as f32 } else { 100.0 };
-    let row = client.query_one(SAMPLE_DUE, &[&percent]).await?;
-    let whole = |name| (row.get::<_, i64>(name) as f64 * 100.0 / f64::from(percent)) as u64;
-    Ok(Share { due: whole("due"), pastes: whole("pastes"), sampled })
 }
 
 fn too_large(share: &Share, max_share: f64) -> String {
@@ -88,11 +84,9 @@ fn too_large(share: &Share, max_share: f64) -> String {
     )
 }
 
-fn too_many(due: u64, or_more: bool, max_rows: u64) -> String {
-    let or_more = if or_more { " or more" } else { "" };
+fn too_many(max_rows: u64) -> String {
     format!(
-        "{}{or_more} pastes are due, more than brake.max_rows allows ({}); {REMEDY}",
-        thousands(due),
+        "more than {} pastes are due, the most that brake.max_rows allows; {REMEDY}",
         thousands(max_rows)
     )
 }

@@ -50,7 +50,7 @@ pub(super) struct Drain {
     broken: usize,
     idle_since: Option<Instant>,
     pub(super) pause_checked: Option<Instant>,
-    pub(super) brake_checked: Option<Instant>,
+    pub(super) brake_again: Option<Instant>,
 }
 
 impl Drain {
@@ -70,7 +70,7 @@ impl Drain {
             broken: 0,
             idle_since: None,
             pause_checked: None,
-            brake_checked: None,
+            brake_again: None,
         }
     }
 
@@ -213,10 +213,11 @@ impl Drain {
         };
         let flight = self.in_flight.remove(&task);
         match end {
-            Ok(BatchEnd::Settled) => {
+            Ok(BatchEnd::Finished) => {
                 self.trouble_since = None;
                 self.troubles = 0;
             }
+            Ok(BatchEnd::Lost) => {}
             Ok(BatchEnd::Troubled(reason)) => self.trouble = Some(reason),
             Ok(BatchEnd::Hopeless(reason)) => self.hopeless = Some(reason),
             Err(error) => {

@@ -27,6 +27,8 @@ struct Open {
     /// a chatty process.
     progress_until: Instant,
     last_beat: Instant,
+    /// Lost by this process' own clock: it may still be open in Postgres.
+    silent: bool,
     lost: CancellationToken,
 }
 
@@ -58,7 +60,7 @@ impl OpenClaims {
     pub fn insert(&self, claim: i64, claimed: Instant, allowed: Duration) -> CancellationToken {
         let lost = CancellationToken::new();
         let progress_until = Instant::now() + allowed;
-        let open = Open { progress_until, last_beat: claimed, lost: lost.clone() };
+        let open = Open { progress_until, last_beat: claimed, silent: false, lost: lost.clone() };
         self.lock().insert(claim, open);
         lost
     }
@@ -70,8 +72,9 @@ impl OpenClaims {
         }
     }
 
-    pub fn remove(&self, claim: i64) {
-        self.lock().remove(&claim);
+    /// Closes a claim. True: it was dropped for want of a beat.
+    pub fn remove(&self, claim: i64) -> bool {
+        self.lock().remove(&claim).is_some_and(|open| open.silent)
     }
 
     pub fn ids(&self) -> Vec<i64> {
@@ -102,10 +105,14 @@ impl OpenClaims {
 
     /// A worker that could not beat for `stuck_after` stops touching its claims.
     pub fn lose_silent(&self, stuck_after: Duration) -> usize {
-        let claims = self.lock();
+        let mut claims = self.lock();
         let silent = claims
-            .values()
+            .values_mut()
             .filter(|open| open.last_beat.elapsed() >= stuck_after && !open.lost.is_cancelled());
-        silent.map(|open| open.lost.cancel()).count()
+        let drop = |open: &mut Open| {
+            open.silent = true;
+            open.lost.cancel();
+        };
+        silent.map(drop).count()
     }
 }

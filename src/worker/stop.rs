@@ -11,8 +11,10 @@ use crate::{
 };
 
 const PAUSE_CHECK: Duration = Duration::from_secs(2);
-/// A clock can jump and a migration can run in the middle of the night, too.
-const BRAKE_CHECK: Duration = Duration::from_secs(60);
+/// A clock can jump and a migration can run in the middle of the night, too. Not more often than
+/// this, and not for more than a hundredth of the time: counting a large backlog takes its while.
+const BRAKE_CHECK: Duration = Duration::from_secs(30);
+const BRAKE_SHARE: u32 = 100;
 
 /// Why the loop ends, and with what error.
 pub(super) type Stop = (StoppedBecause, Option<String>);
@@ -31,10 +33,11 @@ impl Drain {
         if self.options.limit.is_some_and(|limit| self.worker.tally.rows() >= limit) {
             return Some((StoppedBecause::Limit, None));
         }
-        if is_due(&mut self.pause_checked, PAUSE_CHECK)
-            && let Some(reason) = self.worker.paused().await
-        {
-            return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
+        if self.pause_checked.is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK) {
+            self.pause_checked = Some(Instant::now());
+            if let Some(reason) = self.worker.paused().await {
+                return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
+            }
         }
         if self.options.override_brake || self.in_trouble().is_some() {
             return None;
@@ -44,13 +47,17 @@ impl Drain {
 
     /// Nothing is claimed before this was answered: not to know is trouble.
     async fn must_brake(&mut self) -> Option<Stop> {
-        if !is_due(&mut self.brake_checked, BRAKE_CHECK) {
+        let started = Instant::now();
+        if self.brake_again.is_some_and(|again| started < again) {
             return None;
         }
         match answered(self.worker.brake(self.options.limit)).await {
-            Ok(judged) => judged.map(|reason| (StoppedBecause::Brake, Some(reason))),
+            Ok(judged) => {
+                let pause = BRAKE_CHECK.max(started.elapsed() * BRAKE_SHARE);
+                self.brake_again = Some(Instant::now() + pause);
+                judged.map(|reason| (StoppedBecause::Brake, Some(reason)))
+            }
             Err(error) => {
-                self.brake_checked = None;
                 self.trouble = Some(format!("the brake cannot look: {}", describe_pool(&error)));
                 None
             }
@@ -66,15 +73,6 @@ impl Drain {
         let taken = self.worker.tally.rows() + self.rows_in_flight();
         u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
     }
-}
-
-/// Is it time to look again? Then that is now.
-fn is_due(checked: &mut Option<Instant>, every: Duration) -> bool {
-    let due = checked.is_none_or(|checked| checked.elapsed() >= every);
-    if due {
-        *checked = Some(Instant::now());
-    }
-    due
 }
 
 impl Worker {

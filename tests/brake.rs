@@ -1,0 +1,136 @@
+//! The brake: a run that would delete suspiciously much stops before it claims anything.
+
+mod support;
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    process::Ended,
+    *,
+};
+
+/// Pastes of which so many have expired, by plain SQL, all with the same few bodies.
+async fn world(expired: i32, live: i32) -> World {
+    let world = World::new().await;
+    world.put_many(expired, 5).await;
+    world
+        .run_sql(&format!(
+            "INSERT INTO pastes (short_code, content_hash, expires_at)
+             SELECT 'live' || n, sha256('b1'), now() + interval '1 day'
+             FROM generate_series(1, {live}) n;
+             UPDATE content SET ref_count = ref_count + {live} WHERE content_hash = sha256('b1')"
+        ))
+        .await;
+    world
+}
+
+fn run(world: &World, args: &[&str]) -> Process {
+    world.program("cleanup-worker").args(&[&["run", "--format", "json"], args].concat())
+}
+
+/// What a dry run says of the brake.
+async fn brake(world: &World, args: &[&str], max_rows: Option<&str>) -> Option<String> {
+    let dry_run = run(world, &[&["--dry-run"], args].concat());
+    let dry_run = match max_rows {
+        Some(rows) => dry_run.env("CLEANUP_BRAKE_MAX_ROWS", rows),
+        None => dry_run,
+    };
+    let ended = dry_run.output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    ended.json()["brake"].as_str().map(Into::into)
+}
+
+/// Exit code 4, one line with the figures and the remedy, nothing touched.
+async fn assert_braked(world: &World, ended: &Ended, words: &[&str]) {
+    ended.assert_refused(4, &[words, &["--override-brake"]].concat());
+    let summary = ended.json();
+    assert_eq!(
+        (&summary["stopped_because"], &summary["rows_deleted"]),
+        (&"brake".into(), &0.into())
+    );
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_would_delete_most_of_a_large_table_stops_before_the_first_claim() {
+    let world = world(130_000, 70_000).await;
+    let ended = run(&world, &[]).output().await;
+    assert_braked(&world, &ended, &["about", "brake.max_share allows (50 %)"]).await;
+    let percent =
+        ended.stderr().split(" %").next().and_then(|text| text.rsplit(' ').next()?.parse().ok());
+    assert!(percent.is_some_and(|percent: u32| (58..=72).contains(&percent)), "{}", ended.stderr());
+    let overridden = run(&world, &["--override-brake", "--run-time", "1s"]).output().await;
+    assert_eq!(overridden.code(), 3, "{}", overridden.stderr());
+    assert!(overridden.json()["rows_deleted"].as_u64() > Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_from_before_the_accident_do_not_hide_it() {
+    let world = world(0, 150_000).await;
+    world.run_sql("ANALYZE pastes").await;
+    assert_eq!(brake(&world, &[], None).await, None);
+    world.run_sql("ALTER TABLE pastes SET (autovacuum_enabled = off)").await;
+    world.run_sql("UPDATE pastes SET expires_at = now() WHERE short_code < 'live9'").await;
+    let reason = brake(&world, &[], None).await.expect("a brake");
+    assert!(reason.contains("brake.max_share"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_share_is_judged_only_from_a_hundred_thousand_due_pastes_on() {
+    let world = world(99_999, 10).await;
+    assert_eq!(brake(&world, &[], None).await, None);
+    world.run_sql("UPDATE pastes SET expires_at = now() WHERE short_code = 'live1'").await;
+    let reason = brake(&world, &[], None).await.expect("a brake");
+    assert!(reason.contains("100,000 of 100,009 pastes are due, 100 %"), "{reason}");
+    let limited = ["--limit", "99999"];
+    assert_eq!(brake(&world, &limited, None).await, None, "--limit keeps it below");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn max_rows_is_the_most_that_a_run_may_delete() {
+    let world = world(31, 10).await;
+    let ended = run(&world, &[]).env("CLEANUP_BRAKE_MAX_ROWS", "30").output().await;
+    assert_braked(&world, &ended, &["more than 30 pastes are due", "brake.max_rows"]).await;
+    assert_eq!(brake(&world, &[], Some("31")).await, None);
+    assert_eq!(brake(&world, &["--limit", "30"], Some("30")).await, None);
+    let overridden = run(&world, &["--override-brake"]).env("CLEANUP_BRAKE_MAX_ROWS", "30");
+    let overridden = overridden.output().await;
+    assert_eq!((overridden.code(), &overridden.json()["rows_deleted"]), (0, &31.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn max_rows_is_held_against_an_exact_count_on_a_large_table_too() {
+    let world = world(130_000, 140_000).await;
+    assert_eq!(brake(&world, &[], Some("130000")).await, None);
+    let reason = brake(&world, &[], Some("129999")).await.expect("a brake");
+    assert!(reason.contains("more than 129,999 pastes are due"), "{reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accident_in_the_middle_of_a_run_is_braked_too() {
+    let world = world(5, 50).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let worker = run(&world, &["--concurrency", "1"])
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .env("CLEANUP_BRAKE_MAX_ROWS", "30")
+        .start();
+    s3.called(1).await;
+    world
+        .run_sql("UPDATE pastes SET expires_at = now() WHERE deletion_status = 'NOT_EXPIRED'")
+        .await;
+    let mut worker = worker;
+    worker.until_it_says("finishing 1 open batches").await;
+    s3.let_go();
+    let ended = worker.end().await;
+    ended.assert_refused(4, &["more than 30 pastes are due", "brake.max_rows"]);
+    assert_eq!(ended.json()["rows_deleted"], 5, "what was open is finished");
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_brake_that_cannot_work_is_refused() {
+    let world = World::new().await;
+    for share in ["0", "1.5", "-1", "NaN"] {
+        let ended = run(&world, &[]).env("CLEANUP_BRAKE_MAX_SHARE", share).output().await;
+        ended.assert_refused(2, &["max_share"]);
+    }
+}
