@@ -66,6 +66,23 @@ impl Sidecar {
         panic!("never answered again");
     }
 
+    /// Waits until the watchdog has so many connections as told.
+    async fn holds(&self, enough: impl Fn(usize) -> bool) {
+        for _ in 0..3000 {
+            if enough(connections_to(self.running.pid(), self.port())) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{} connections", connections_to(self.running.pid(), self.port()));
+    }
+
+    async fn stops(self) {
+        self.running.signal(Signal::TERM);
+        let ended = tokio::time::timeout(Duration::from_secs(60), self.running.end()).await;
+        assert_eq!(ended.expect("never stopped").code(), 0);
+    }
+
     /// Takes every connection and says nothing.
     fn crowd(&self) -> Vec<Silent> {
         (0..CONNECTIONS).map(|_| Silent::connect(&self.address).expect("connect")).collect()
@@ -90,8 +107,8 @@ async fn health_readiness_and_metrics_are_answered_to_get_and_head_and_the_conne
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ok\n"), ("/metrics", "# HELP")] {
-        // To the end of the connection: without keep-alive, although nobody asked to close.
         let answer = sidecar.ask("GET", path).await;
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{path}: {answer}");
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(body), "{path}: {answer}");
         let head = sidecar.ask("HEAD", path).await;
         assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{path}: {head}");
@@ -167,10 +184,9 @@ async fn clients_that_never_read_their_answer_hold_nothing() {
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
         idle.push(stream);
     }
-    while connections_to(sidecar.running.pid(), sidecar.port()) > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    // In line behind them.
     sidecar.answers_again().await;
+    sidecar.holds(|connections| connections == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,8 +242,7 @@ async fn a_process_without_descriptors_to_spare_goes_on_and_answers_again() {
     sidecar.running.until_it_says("cannot accept a connection").await;
     drop(crowd);
     sidecar.answers_again().await;
-    sidecar.running.signal(Signal::TERM);
-    assert_eq!(sidecar.running.end().await.code(), 0);
+    sidecar.stops().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,11 +252,8 @@ async fn a_silent_client_does_not_hold_up_a_stop() {
     let (half, silent) = (Silent::connect(&sidecar.address), Silent::connect(&sidecar.address));
     let (mut half, _silent) = (half.expect("connect"), silent.expect("connect"));
     std::io::Write::write_all(&mut half, b"GET /healthz HTTP/1.1\r\n").expect("half a head");
-    while connections_to(sidecar.running.pid(), sidecar.port()) < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    sidecar.running.signal(Signal::TERM);
-    assert_eq!(sidecar.running.end().await.code(), 0);
+    sidecar.holds(|connections| connections == 2).await;
+    sidecar.stops().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
