@@ -46,16 +46,22 @@ pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<
             .map_err(|error| anyhow::anyhow!("cannot remember the bucket: {}", describe(&error)))?;
         failpoint::reached("start.bound");
     }
-    let known = read(client).await?;
-    let known = (known.bucket.unwrap_or_default(), known.prefix.unwrap_or_default());
-    if known != (bucket.to_string(), prefix.to_string()) {
-        bail!(
-            "this database belongs to bucket {:?} with prefix {:?}, not to {bucket:?} with prefix \
-             {prefix:?}; correct S3_BUCKET or CLEANUP_S3_BUCKET, or, if the bodies really moved, \
-             run `cleanupctl migrate --rebind-bucket`",
-            known.0,
-            known.1,
-        );
+    read(client).await?.belongs_to(bucket, prefix)
+}
+
+impl Fleet {
+    /// Refuses any other bucket or prefix than the one that the database remembers.
+    pub fn belongs_to(self, bucket: &str, prefix: &str) -> Result<()> {
+        let known = (self.bucket.unwrap_or_default(), self.prefix.unwrap_or_default());
+        if known != (bucket.to_string(), prefix.to_string()) {
+            bail!(
+                "this database belongs to bucket {:?} with prefix {:?}, not to {bucket:?} with \
+                 prefix {prefix:?}; correct S3_BUCKET or CLEANUP_S3_BUCKET, or, if the bodies \
+                 really moved, run `cleanupctl migrate --rebind-bucket`",
+                known.0,
+                known.1,
+            );
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -75,6 +75,12 @@ impl Target {
         Ok(Self { config, tls: tls.map(MakeRustlsConnect::new) })
     }
 
+    /// For who only looks: a server that takes no writes will do.
+    pub fn for_reading(mut self) -> Self {
+        self.config.target_session_attrs(TargetSessionAttrs::Any);
+        self
+    }
+
     /// A pool of up to `size` connections.
     pub fn pool(&self, size: usize) -> Result<Pool> {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };

@@ -92,3 +92,10 @@ pub fn pool(settings: &Settings) -> Result<Redis> {
         .build()?;
     Ok(Redis { pool, away_until: Arc::default() })
 }
+
+/// Does it answer?
+pub async fn ping(pool: &Pool) -> Result<(), String> {
+    let mut connection = connection(pool).await?;
+    let answer = redis::cmd("PING").query_async(&mut connection).await;
+    answer.map_err(|error: redis::RedisError| error.to_string())
+}

@@ -1,6 +1,7 @@
 //! `cleanupctl`, the operator's hand tool: one subcommand per file.
 
 mod config;
+mod doctor;
 mod migrate;
 mod seed;
 mod status;
@@ -26,6 +27,7 @@ Exit codes: 0 done; 1 failed; 2 usage or config.
 
 Examples:
   cleanupctl migrate                 create or adopt the tables, online
+  cleanupctl doctor                  is everything as it should be?
   cleanupctl seed --pastes 20000     make test data, with real objects
   cleanupctl status                  how is the fleet doing?
   cleanupctl config > cleanup.toml   every setting, explained";
@@ -34,6 +36,8 @@ Examples:
 enum Command {
     /// Create the tables, or adopt existing ones online; safe to repeat.
     Migrate(migrate::Migrate),
+    /// Look whether everything around the fleet is as its promises need it.
+    Doctor(doctor::Doctor),
     /// Fill database and bucket with test pastes, by the writer's contract.
     Seed(seed::Seed),
     /// Show backlog, open claims, failures.
@@ -52,6 +56,7 @@ impl CtlCli {
         let settings = self.common.settings()?;
         match self.command {
             Command::Migrate(command) => command.run(&settings).await,
+            Command::Doctor(command) => command.run(&settings).await,
             Command::Seed(command) => command.run(&settings).await,
             Command::Status(command) => command.run(&settings).await,
             Command::Config => Ok(0),

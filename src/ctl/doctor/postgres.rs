@@ -1,0 +1,119 @@
+//! The server: does it answer, take writes, have the schema, and keep what it acknowledges?
+
+use anyhow::{Result, anyhow};
+use tokio_postgres::Client;
+
+use super::finding::{Outcome, failure, ok, warning};
+use crate::{
+    config::Settings,
+    migrate::{self, SCHEMA_VERSION, SchemaError},
+    postgres::{Target, describe},
+};
+
+const SERVER: &str = include_str!("../../../sql/queries/doctor_server.sql");
+const DURABILITY: &str = include_str!("../../../sql/queries/doctor_durability.sql");
+const OLDEST: i32 = 15;
+
+/// Connects as the programs do. Where only a server without writes answers, that one is looked at.
+pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Client>) {
+    match connect(settings).await {
+        Ok((target, client)) => {
+            let outcome = version(&target, &client).await;
+            (outcome.unwrap_or_else(|error| Outcome::failed(&error)), Some(client))
+        }
+        Err(error) => (Outcome::failed(&error), None),
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<(Target, Client)> {
+    let target = Target::new(settings, "cleanupctl doctor", None)?;
+    let client = match target.open().await {
+        Ok(client) => client,
+        Err(error) => target.clone().for_reading().open().await.map_err(|_| error)?,
+    };
+    Ok((target, client))
+}
+
+async fn version(target: &Target, client: &Client) -> Result<Outcome> {
+    let row = client.query_one(SERVER, &[]).await.map_err(|error| target.explain(&error))?;
+    let found = format!("{}, version {}", target.describe(), row.get::<_, String>("version"));
+    Ok(match row.get::<_, i32>("version_num") / 10_000 {
+        OLDEST.. => ok(found),
+        _ => failure(found, format!("upgrade it to Postgres {OLDEST} or newer")),
+    })
+}
+
+pub(super) async fn writes(client: &Client) -> Result<Outcome> {
+    let row = client.query_one(SERVER, &[]).await.map_err(failed)?;
+    let (standby, read_only): (bool, bool) = (row.get("standby"), row.get("read_only"));
+    Ok(match (standby, read_only) {
+        (true, _) => failure(
+            "the server is a standby",
+            "name the primary, too, in DATABASE_URL or CLEANUP_POSTGRES_URL",
+        ),
+        (false, true) => failure(
+            "transactions are read-only",
+            "switch default_transaction_read_only off, for the server, the database or the role",
+        ),
+        (false, false) => ok("the server takes writes"),
+    })
+}
+
+pub(super) async fn schema(client: &Client) -> Result<Outcome> {
+    const MIGRATE: &str = "run `cleanupctl migrate`";
+    Ok(match migrate::check(client).await {
+        Ok(()) => ok(format!("version {SCHEMA_VERSION}, current")),
+        Err(SchemaError::NotMigrated) => failure("not there", MIGRATE),
+        Err(SchemaError::TooOld { found, needed }) => {
+            failure(format!("version {found}, {needed} is needed"), MIGRATE)
+        }
+        Err(SchemaError::TooNew { found, needed }) => failure(
+            format!("version {found}, newer than the {needed} of this program"),
+            "upgrade the programs to the version of the `cleanupctl migrate` that was run",
+        ),
+        Err(SchemaError::Postgres(error)) => return Err(failed(error)),
+    })
+}
+
+/// An acknowledged commit must stay: an object is deleted once its release is acknowledged.
+pub(super) async fn durability(client: &Client) -> Result<Outcome> {
+    let row = client.query_one(DURABILITY, &[]).await.map_err(failed)?;
+    let value = |name| row.get::<_, String>(name);
+    let [fsync, pages, commit] = ["fsync", "full_page_writes", "synchronous_commit"].map(value);
+    Ok(judge(&fsync, &pages, &commit))
+}
+
+fn judge(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Outcome {
+    let found = format!(
+        "fsync {fsync}, full_page_writes {full_page_writes}, synchronous_commit {synchronous_commit}"
+    );
+    if !matches!(synchronous_commit, "on" | "remote_apply") {
+        // Every session of the fleet asks for it when it connects.
+        let remedy =
+            "something between (a pooler?) drops the options of our sessions: let them pass";
+        return failure(found, remedy);
+    }
+    match (fsync, full_page_writes) {
+        ("on", "on") => ok(found),
+        _ => warning(
+            found,
+            "a crash of the machine can take back a release whose objects are gone: switch both on",
+        ),
+    }
+}
+
+fn failed(error: tokio_postgres::Error) -> anyhow::Error {
+    anyhow!("{}; see the server's log", describe(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_does_not_wait_for_its_commits_is_a_failure() {
+        for value in ["off", "local", "remote_write"] {
+            assert!(format!("{:?}", judge("on", "on", value)).contains("Failure"), "{value}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The standbys: an acknowledged release must outlive a failover, so one must be synchronous.
+
+use anyhow::{Result, anyhow};
+use tokio_postgres::{Client, Row};
+
+use super::finding::{Outcome, failure, left_out, ok, warning};
+use crate::postgres::describe;
+
+const STANDBYS: &str = include_str!("../../../sql/queries/doctor_standbys.sql");
+const SET: &str = "set synchronous_standby_names, for example to 'ANY 1 (*)'";
+
+pub(super) async fn synchronous(client: &Client) -> Result<Outcome> {
+    let failed = |error| anyhow!("{}; see the server's log", describe(&error));
+    let row = client.query_one(STANDBYS, &[]).await.map_err(failed)?;
+    Ok(judge(&Standbys::from(&row)))
+}
+
+struct Standbys {
+    /// This server is one itself.
+    is_standby: bool,
+    /// What `synchronous_standby_names` says.
+    wanted: String,
+    all: i64,
+    /// Whose state this role may see.
+    visible: i64,
+    synchronous: i64,
+}
+
+impl From<&Row> for Standbys {
+    fn from(row: &Row) -> Self {
+        Self {
+            is_standby: row.get("is_standby"),
+            wanted: row.get("wanted"),
+            all: row.get("standbys"),
+            visible: row.get("visible"),
+            synchronous: row.get("synchronous"),
+        }
+    }
+}
+
+fn judge(standbys: &Standbys) -> Outcome {
+    let Standbys { is_standby, wanted, all, visible, synchronous } = standbys;
+    if *is_standby {
+        return left_out("only the primary knows its standbys");
+    }
+    if visible < all {
+        return warning(
+            format!("{all} connected, but this role may not see whether one is synchronous"),
+            "GRANT pg_monitor to it, and look again",
+        );
+    }
+    match (all, synchronous, wanted.is_empty()) {
+        (0, _, true) => ok("none"),
+        (_, 0, false) => failure(
+            format!("synchronous_standby_names is {wanted:?}, but no such standby is connected"),
+            "every COMMIT waits: start the standby, or correct the setting",
+        ),
+        (_, 0, true) => warning(
+            format!("{all} connected, none of them synchronous"),
+            format!(
+                "a failover can take back a release whose objects are already deleted, and a new \
+                 paste would share a body that is gone: {SET}, and promote a synchronous one only"
+            ),
+        ),
+        _ => ok(format!("{all} connected, {synchronous} synchronous")),
+    }
+}
