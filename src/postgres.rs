@@ -1,5 +1,6 @@
 //! Connections to Postgres: how they are made, what every session promises, whose fault an error is.
 
+mod acknowledged;
 mod hosts;
 
 use std::{fmt::Write as _, time::Duration};

@@ -12,7 +12,7 @@ use tokio_postgres::{
 };
 use tracing::info;
 
-use super::{CONNECT_TIMEOUT, Target};
+use super::{CONNECT_TIMEOUT, Target, acknowledged::carry};
 
 const READ_ONLY: &str = include_str!("../../sql/queries/read_only.sql");
 
@@ -55,11 +55,11 @@ impl Target {
         match &self.tls {
             Some(tls) => {
                 let (client, connection) = host.connect(tls.clone()).await?;
-                Ok((client, tokio::spawn(async { drop(connection.await) })))
+                Ok((client, tokio::spawn(carry(connection))))
             }
             None => {
                 let (client, connection) = host.connect(NoTls).await?;
-                Ok((client, tokio::spawn(async { drop(connection.await) })))
+                Ok((client, tokio::spawn(carry(connection))))
             }
         }
     }

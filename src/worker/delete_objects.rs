@@ -4,7 +4,7 @@
 //! No failover to a synchronous standby brings a deleted object's row back: every key comes from a
 //! transaction of this worker that wrote and whose COMMIT was answered (the release, the locking
 //! read of a release whose answer was lost, the claim of a row that owes the key), and a COMMIT is
-//! answered when the standby has it and all before it.
+//! answered when the standby has it and all before it (see `postgres/acknowledged.rs`).
 
 use std::{collections::HashMap, time::Duration};
 
