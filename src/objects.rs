@@ -4,6 +4,7 @@ mod breaker;
 mod classify;
 mod md5;
 mod pace;
+mod single;
 
 use std::{sync::Arc, time::Duration};
 
@@ -140,8 +141,7 @@ impl Objects {
     ) -> Result<Deleted, ObjectsError> {
         let mut give_up = Instant::now() + self.deadline;
         let mut deleted = Deleted::default();
-        let mut calls: Vec<Vec<String>> =
-            keys.chunks(KEYS_PER_CALL).map(<[String]>::to_vec).collect();
+        let mut calls = single::calls(keys);
         let mut tries = 0;
         let mut silences = 0;
         while let Some(call) = calls.pop() {
@@ -239,6 +239,11 @@ impl Objects {
     }
 
     async fn call(&self, keys: &[String]) -> Result<Answer, CallError> {
+        if let [key] = keys
+            && !single::xml_can_say(key)
+        {
+            return self.delete_one(key).await;
+        }
         let invalid = |error: aws_sdk_s3::error::BuildError| CallError::Rejected(error.to_string());
         let objects = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build());
         let objects = objects.collect::<Result<Vec<_>, _>>().map_err(invalid)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use aws_sdk_s3::{
     error::{ProvideErrorMetadata, SdkError},
-    operation::delete_objects::{DeleteObjectsError, DeleteObjectsOutput},
+    operation::delete_objects::DeleteObjectsOutput,
 };
 
 /// Beside everything that begins with `SlowDown` (MinIO has several).
@@ -124,8 +124,8 @@ pub(super) enum CallError {
     },
 }
 
-impl From<SdkError<DeleteObjectsError>> for CallError {
-    fn from(error: SdkError<DeleteObjectsError>) -> Self {
+impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> for CallError {
+    fn from(error: SdkError<E>) -> Self {
         let SdkError::ServiceError(answered) = &error else {
             let reason = innermost(&error);
             return Self::Again { reason, slow_down: false };

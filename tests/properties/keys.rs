@@ -14,7 +14,8 @@ pub struct Odd {
 }
 
 /// Letters of all scripts, and above all those that XML, URLs and logs must take care of. Without
-/// what XML cannot say (control characters, U+FFFE and U+FFFF), so DeleteObjects cannot name it.
+/// what XML cannot say (control characters, U+FFFE and U+FFFF): a listing cannot name it, so the
+/// checker would not know it. `tests/odd_keys.rs` has those.
 fn letter() -> impl Strategy<Value = char> {
     let any = any::<char>().prop_filter("XML cannot say it", |c| {
         !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}' | '/' | '\\')

@@ -1,0 +1,99 @@
+//! Keys that XML cannot express go one by one, and their answers are judged as those of a call of
+//! many: gone, the key's own fault, or the store's.
+
+mod support;
+
+use axum::{
+    Router,
+    http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
+    response::IntoResponse,
+};
+use paste_cleanup::{
+    config::defaults,
+    objects::{Deleted, Objects, ObjectsError},
+};
+use support::*;
+
+const KEY: &str = "odd\u{1}key";
+const PROBE: &str = "probe";
+type Answer = (u16, &'static str);
+const DONE: Answer = (204, "");
+
+/// An S3 that answers so for the key, so for a probe beside it, and so for any other.
+async fn deleted(key: Answer, beside: Answer, other: Answer) -> Result<Deleted, ObjectsError> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let mut settings = defaults();
+    settings.s3.endpoint = Some(format!("http://{}", listener.local_addr().expect("address")));
+    settings.s3.bucket = Some("bucket".into());
+    settings.s3.deadline = std::time::Duration::from_secs(1);
+    let app = Router::new().fallback(move |method: Method, uri: Uri| async move {
+        let (path, odd) = (uri.path(), uri.path().contains("odd%01key"));
+        let (status, code) = match odd {
+            _ if method != Method::DELETE => other,
+            true if path.ends_with(PROBE) => beside,
+            _ => key,
+        };
+        let status = StatusCode::from_u16(status).expect("status");
+        let body = match (method, status) {
+            (Method::POST, StatusCode::NO_CONTENT) => {
+                let probe = format!("<Deleted><Key>.paste-cleanup-{PROBE}</Key></Deleted>");
+                let body = format!("<DeleteResult>{probe}</DeleteResult>");
+                return (StatusCode::OK, body).into_response();
+            }
+            _ if code.is_empty() => String::new(),
+            _ => format!("<Error><Code>{code}</Code><Message>told to</Message></Error>"),
+        };
+        (status, [(CONTENT_TYPE, "application/xml")], body).into_response()
+    });
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Objects::new(&settings).await.expect("S3 client").delete(&[KEY.to_string()], || {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_key_that_was_deleted_or_was_not_there_is_gone() {
+    for answer in [DONE, (404, "NoSuchKey")] {
+        assert!(deleted(answer, DONE, DONE).await.expect("gone").refused.is_empty(), "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_key_is_refused_only_while_others_can_be_deleted() {
+    for answer in [(403, "AccessDenied"), (400, "KeyTooLongError"), (405, "MethodNotAllowed")] {
+        let refused = deleted(answer, DONE, DONE).await.expect("the store works").refused;
+        assert_eq!((refused.len(), refused[0].0.as_str()), (1, KEY), "{answer:?}");
+        assert!(refused[0].1.contains(answer.1), "{refused:?}");
+        let blamed = deleted(answer, answer, answer).await.expect_err("nothing can be deleted");
+        assert!(matches!(blamed, ObjectsError::Denied { .. }), "{blamed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_is_never_a_single_keys_fault() {
+    for answer in [(500, "InternalError"), (503, "SlowDown"), (503, ""), (429, "")] {
+        let blamed = deleted(answer, answer, answer).await.expect_err("it is out");
+        assert!(matches!(blamed, ObjectsError::Unavailable { .. }), "{blamed}");
+    }
+    let blamed = deleted((404, "NoSuchBucket"), DONE, DONE).await.expect_err("no bucket");
+    assert!(matches!(blamed, ObjectsError::NoBucket { .. }), "{blamed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_store_loses_exactly_the_key_that_was_asked_for() {
+    let world = World::new().await;
+    let keys = ["k/\u{1}", "k/\u{b}x", "k/\u{1f}\u{1b}[0m", "k/a\u{fffe}", "k/\u{ffff}/b"];
+    let neighbours = ["k/\u{2}", "k/x", "k/\u{1f}", "k/a\u{fffd}", "k/b", "k/\u{fffd}/b"];
+    for key in keys.iter().chain(&neighbours) {
+        world.upload(key, key).await;
+        assert_eq!(world.object(key).await.as_deref(), Some(*key));
+    }
+    let asked: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let objects = Objects::new(&world.settings).await.expect("S3 client");
+    let refused = objects.delete(&asked, || {}).await.expect("deleted").refused;
+    assert!(refused.is_empty(), "{refused:?}");
+    for key in keys {
+        assert_eq!(world.object(key).await, None, "{key:?}");
+    }
+    for key in neighbours {
+        assert_eq!(world.object(key).await.as_deref(), Some(key), "{key:?}");
+    }
+}
