@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use tokio_postgres::Client;
 
-use crate::{failpoint, postgres::describe};
+use crate::{failpoint, postgres::describe, printable::printable};
 
 const FLEET: &str = include_str!("../sql/queries/fleet.sql");
 const BIND_BUCKET: &str = include_str!("../sql/queries/bind_bucket.sql");
@@ -31,7 +31,7 @@ pub async fn read(client: &Client) -> Result<Fleet> {
         prefix: row.get("prefix"),
         paused: row
             .get::<_, bool>("paused")
-            .then(|| reason.unwrap_or_else(|| "no reason given".into())),
+            .then(|| reason.map_or("no reason given".into(), |reason| printable(&reason))),
     })
 }
 

@@ -29,4 +29,5 @@ pub mod telemetry;
 
 mod backoff;
 pub mod failpoint;
+mod printable;
 mod tls;

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use crate::{
     config::Settings,
+    printable::printable,
     tls::{self, Verify},
 };
 
@@ -128,7 +129,7 @@ impl Target {
             };
         }
         let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or("postgres");
-        format!("Postgres at {text}, database {database:?}")
+        format!("Postgres at {}, database {database:?}", printable(&text))
     }
 
     /// One line that says what failed and what to do about it.
@@ -156,10 +157,10 @@ impl Target {
 pub fn describe(error: &tokio_postgres::Error) -> String {
     use std::error::Error as _;
     if let Some(db) = error.as_db_error() {
-        return format!("{} (SQLSTATE {})", db.message(), db.code().code());
+        return format!("{} (SQLSTATE {})", printable(db.message()), db.code().code());
     }
     match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
+        Some(cause) => printable(&format!("{error}: {cause}")),
         None => error.to_string(),
     }
 }

@@ -11,7 +11,10 @@ use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
-use crate::config::{ConfigError, Settings};
+use crate::{
+    config::{ConfigError, Settings},
+    printable::printable,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// A Redis that did not answer is left alone for this long: one that hangs would otherwise cost
@@ -33,7 +36,7 @@ impl Redis {
         }
         self.pool.get().await.map_err(|error| {
             self.rest();
-            error.to_string()
+            printable(&error.to_string())
         })
     }
 
@@ -42,7 +45,14 @@ impl Redis {
         if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
             self.rest();
         }
-        error.to_string()
+        printable(&error.to_string())
+    }
+
+    /// Does it answer?
+    pub async fn ping(&self) -> Result<(), String> {
+        let mut connection = self.connection().await?;
+        let answer = redis::cmd("PING").query_async(&mut connection).await;
+        answer.map_err(|error| self.failed(&error))
     }
 
     fn rest(&self) {
@@ -91,11 +101,4 @@ pub fn pool(settings: &Settings) -> Result<Redis> {
         .recycle_timeout(Some(TIMEOUT))
         .build()?;
     Ok(Redis { pool, away_until: Arc::default() })
-}
-
-/// Does it answer?
-pub async fn ping(pool: &Pool) -> Result<(), String> {
-    let mut connection = connection(pool).await?;
-    let answer = redis::cmd("PING").query_async(&mut connection).await;
-    answer.map_err(|error: redis::RedisError| error.to_string())
 }

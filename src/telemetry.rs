@@ -8,7 +8,10 @@ use std::{
 use indicatif::ProgressBar;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Log, LogFormat};
+use crate::{
+    config::{Log, LogFormat},
+    printable::one_line,
+};
 
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
@@ -50,11 +53,13 @@ struct AroundBar;
 
 impl Write for AroundBar {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let shown = one_line(&String::from_utf8_lossy(line));
         let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match bar {
-            Some(bar) => bar.suspend(|| stderr().write(line)),
-            None => stderr().write(line),
+            Some(bar) => bar.suspend(|| stderr().write_all(shown.as_bytes()))?,
+            None => stderr().write_all(shown.as_bytes())?,
         }
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use crate::printable::printable;
+
 /// Why the migration stopped. What it had done stays and is not done again by the next run.
 #[derive(thiserror::Error, Debug)]
 pub enum MigrateError {
@@ -69,10 +71,11 @@ pub enum SchemaError {
 fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         let detail = db.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        return format!("{} {}: {}{detail}", db.severity(), db.code().code(), db.message());
+        let said = format!("{}{detail}", db.message());
+        return format!("{} {}: {}", db.severity(), db.code().code(), printable(&said));
     }
     match error.source() {
-        Some(source) => format!("{error}: {source}"),
+        Some(source) => printable(&format!("{error}: {source}")),
         None => error.to_string(),
     }
 }

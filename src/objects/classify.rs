@@ -7,12 +7,13 @@ use aws_sdk_s3::{
     operation::delete_objects::DeleteObjectsOutput,
 };
 
+use crate::printable::printable;
+
 /// Beside everything that begins with `SlowDown` (MinIO has several).
 const THROTTLED: [&str; 4] =
     ["Throttling", "ThrottlingException", "RequestLimitExceeded", "BandwidthLimitExceeded"];
 /// Parts of codes that speak of the store's own troubles, on AWS and elsewhere.
 const PASSING: [&str; 6] = ["Internal", "Unavailable", "Timeout", "Busy", "Aborted", "XMinio"];
-const LONGEST_REASON: usize = 300;
 /// The few codes that are certainly about one key.
 const OWN: [&str; 6] = [
     "ObjectLocked",
@@ -102,7 +103,7 @@ fn is_passing(code: &str) -> bool {
 /// What is neither known as passing nor as the key's own is `Denied`: a probe decides whether the
 /// store or the key is at fault. An outage must never turn rows into dead letters.
 fn judge_key(code: &str, message: &str) -> Verdict {
-    let reason = format!("S3 {code}: {message}");
+    let reason = printable(&format!("S3 {code}: {message}"));
     match code {
         "NoSuchKey" | "NoSuchVersion" => Verdict::Gone,
         code if is_throttled(code) || is_passing(code) => Verdict::Again(reason),
@@ -132,8 +133,8 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
         };
         let status = answered.raw().status().as_u16();
         let code = answered.err().code().unwrap_or_default();
-        let reason =
-            format!("S3 {status} {code}: {}", answered.err().message().unwrap_or("no message"));
+        let message = answered.err().message().unwrap_or("no message");
+        let reason = printable(&format!("S3 {status} {code}: {message}"));
         match (status, code) {
             (_, "NoSuchBucket") => Self::NoBucket,
             (_, code) if is_throttled(code) => Self::Again { reason, slow_down: true },
@@ -156,7 +157,6 @@ fn innermost(error: &dyn std::error::Error) -> String {
         cause = next;
     }
     // Some of them are lists with a line for each thing tried.
-    let words: Vec<String> =
-        format!("{error}: {cause}").split_whitespace().map(Into::into).collect();
-    words.join(" ").chars().take(LONGEST_REASON).collect()
+    let text = format!("{error}: {cause}");
+    printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -71,7 +71,7 @@ impl Lock {
             let reason = match self.try_acquire(&token).await {
                 Ok(true) => return Turn::Held(token),
                 Ok(false) if asked.elapsed() >= self.ttl * MAX_WAIT_TTLS => {
-                    return Turn::Without(format!("{} stayed taken", self.key));
+                    return Turn::Without(format!("{:?} stayed taken", self.key));
                 }
                 Ok(false) => None,
                 Err(reason) if self.when_unavailable == WhenUnavailable::Proceed => {

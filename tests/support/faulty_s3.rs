@@ -27,6 +27,8 @@ use super::{World, invariants::Store};
 pub enum Mood {
     /// Deletes, but refuses keys that contain a text, with this code.
     Refusing { text: String, code: &'static str },
+    /// Deletes, but refuses keys that contain a text, in these words.
+    Insulting { text: String, message: &'static str },
     /// Answers every call with this status and error code, deleting nothing.
     Failing { status: u16, code: &'static str },
     /// Deletes nothing and answers 200 with an error as its body.
@@ -183,9 +185,8 @@ impl FaultyS3 {
         if let Mood::Slow { by } = mood {
             sleep(by).await;
         }
-        let (bad, good): (Vec<String>, Vec<String>) = keys
-            .into_iter()
-            .partition(|key| matches!(&mood, Mood::Refusing { text, .. } if key.contains(text)));
+        let (bad, good): (Vec<String>, Vec<String>) =
+            keys.into_iter().partition(|key| mood.refuses(key));
         if !good.is_empty() && !probe && !self.delete(store, &good).await {
             return failure(503, "ServiceUnavailable");
         }
@@ -236,6 +237,12 @@ impl FaultyS3 {
     }
 }
 
+impl Mood {
+    fn refuses(&self, key: &str) -> bool {
+        matches!(self, Self::Refusing { text, .. } | Self::Insulting { text, .. } if key.contains(text))
+    }
+}
+
 /// The answer of a mood that deletes nothing.
 fn refusal(mood: &Mood, keys: &[String]) -> Option<Response> {
     match mood {
@@ -251,11 +258,15 @@ fn refusal(mood: &Mood, keys: &[String]) -> Option<Response> {
 
 /// What became of each key.
 fn verdicts(mood: &Mood, good: &[String], bad: &[String]) -> String {
-    let code = if let Mood::Refusing { code, .. } = mood { code } else { "" };
+    let (code, message) = match mood {
+        Mood::Refusing { code, .. } => (*code, "no"),
+        Mood::Insulting { message, .. } => ("ObjectLocked", *message),
+        _ => ("", "no"),
+    };
     let good = good.iter().map(|key| format!("<Deleted><Key>{}</Key></Deleted>", escape(key)));
     let bad = bad.iter().map(|key| {
         let key = escape(key);
-        format!("<Error><Key>{key}</Key><Code>{code}</Code><Message>no</Message></Error>")
+        format!("<Error><Key>{key}</Key><Code>{code}</Code><Message>{message}</Message></Error>")
     });
     let all: String = good.chain(bad).collect();
     format!("<DeleteResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{all}</DeleteResult>")

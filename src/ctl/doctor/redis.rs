@@ -8,7 +8,7 @@ pub(super) async fn answers(settings: &Settings) -> Outcome {
         Ok(pool) => pool,
         Err(error) => return Outcome::failed(&error),
     };
-    let reason = match crate::redis::ping(&pool).await {
+    let reason = match pool.ping().await {
         Ok(()) => return ok("it answers"),
         Err(reason) => reason,
     };
