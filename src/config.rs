@@ -140,7 +140,7 @@ pub struct Lock {
     /// Redis key; the database's name is appended.
     #[config(env = "CLEANUP_LOCK_KEY", default = "paste-cleanup:claim")]
     pub key: String,
-    /// The lock vanishes after this; a claim has two thirds of it. At least 3s.
+    /// The lock vanishes after this; a claim has two thirds of it. 3s to 1h.
     #[config(env = "CLEANUP_LOCK_TTL", default = "30s", deserialize_with = values::duration)]
     pub ttl: Duration,
     /// Without Redis: "proceed" (claims stay correct, workers wait for each other in Postgres)

@@ -183,6 +183,53 @@ async fn a_bad_duration_is_refused_from_everywhere() {
 }
 
 #[tokio::test]
+async fn a_duration_of_more_than_a_hundred_years_is_refused_from_everywhere() {
+    for variable in ["CLEANUP_S3_DEADLINE", "CLEANUP_WORKER_GRACE_PERIOD", "CLEANUP_WATCHDOG_TICK"]
+    {
+        let run = worker(&["run"]).env(variable, "101y");
+        assert_usage(run, &[variable, "101y", "longer than a hundred years"]).await;
+    }
+    let run = worker(&["run"]).env("CLEANUP_LOCK_TTL", "61m");
+    assert_usage(run, &["lock.ttl", "longer than 1h"]).await;
+    let ended = worker(&["run", "--run-time", "500000000000y"]).output().await;
+    assert_eq!(ended.code(), 2, "{}", ended.stderr());
+    assert!(ended.stderr().contains("--run-time"), "{}", ended.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_longest_durations_everywhere_worker_and_watchdog_do_their_work() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    for (program, args) in
+        [("cleanup-worker", &["run", "--run-time", "100y"][..]), ("cleanup-watchdog", &["--once"])]
+    {
+        let mut process = world.program(program).args(args).env("CLEANUP_LOCK_TTL", "1h");
+        for (variable, longest) in [
+            ("CLEANUP_S3_DEADLINE", "100y"),
+            ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "33y"),
+            ("CLEANUP_WORKER_GRACE_PERIOD", "100y"),
+            ("CLEANUP_WORKER_BACKOFF_CAP", "100y"),
+            ("CLEANUP_WATCHDOG_STUCK_AFTER", "100y"),
+            ("CLEANUP_WATCHDOG_TICK", "100y"),
+            ("CLEANUP_RETENTION_TOMBSTONES", "100y"),
+            ("CLEANUP_RETENTION_HISTORY", "100y"),
+        ] {
+            process = process.env(variable, longest);
+        }
+        let ended = process.output().await;
+        assert_eq!(ended.code(), 0, "{program}: {}", ended.stderr());
+    }
+    let buried = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETED'";
+    assert_eq!(world.count(buried).await, 1);
+}
+
+#[tokio::test]
+async fn a_cron_expression_that_never_comes_is_refused() {
+    let schedule = worker(&["schedule"]).env("CLEANUP_SCHEDULE_CRON", "0 0 0 31 2 *");
+    assert_usage(schedule, &["schedule.cron", "\"0 0 0 31 2 *\"", "no such moment"]).await;
+}
+
+#[tokio::test]
 async fn a_bad_cron_expression_is_refused() {
     for cron in ["whenever", "0 0 25 * * *", "0 0 0 * * * *", ""] {
         let schedule = worker(&["schedule"]).env("CLEANUP_SCHEDULE_CRON", cron);

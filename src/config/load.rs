@@ -8,16 +8,17 @@ use confique::{
 };
 use secrecy::SecretString;
 
-use super::Settings;
+use super::{Schedule, Settings};
+use crate::printable::printable;
 
 /// A setting that cannot work. The message names the key, both its variables and the remedy.
 #[derive(thiserror::Error, Debug)]
 pub enum ConfigError {
-    #[error("cannot read the config file {path}: {reason}")]
+    #[error("cannot read the config file {}: {}", printable(.path), printable(.reason))]
     File { path: String, reason: String },
-    #[error("unknown key `{key}` in {path}; `cleanupctl config` prints all keys")]
+    #[error("unknown key `{}` in {}; `cleanupctl config` prints all keys", printable(.key), printable(.path))]
     UnknownKey { key: String, path: String },
-    #[error("unknown variable {0}; `cleanupctl config` prints all settings and their variables")]
+    #[error("unknown variable {}; `cleanupctl config` prints all settings and their variables", printable(.0))]
     UnknownVariable(String),
     #[error("{0}")]
     Invalid(String),
@@ -67,7 +68,7 @@ fn one_line(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 fn read_file(path: &Path) -> Result<<Settings as Config>::Layer, ConfigError> {
@@ -173,6 +174,8 @@ impl Settings {
                 "worker.heartbeat_interval is shorter than 100ms".into(),
             ),
             (self.lock.ttl >= Duration::from_secs(3), "lock.ttl is shorter than 3s".into()),
+            // Two thirds of it become a statement_timeout, which Postgres keeps in 31 bits.
+            (self.lock.ttl <= Duration::from_secs(3600), "lock.ttl is longer than 1h".into()),
             (!self.lock.key.is_empty(), "lock.key is empty".into()),
             (
                 self.watchdog.tick >= Duration::from_millis(100),
@@ -195,9 +198,10 @@ impl Settings {
         if let Some((_, reason)) = rules.into_iter().find(|(holds, _)| !holds) {
             return Err(ConfigError::Invalid(reason));
         }
-        parse_cron(&self.schedule.cron)?;
+        check_cron(&self.schedule)?;
         tracing_subscriber::EnvFilter::try_new(&self.log.filter).map_err(|error| {
-            ConfigError::Invalid(format!("log.filter {:?}: {error}", self.log.filter))
+            let reason = printable(&error.to_string());
+            ConfigError::Invalid(format!("log.filter {:?}: {reason}", self.log.filter))
         })?;
         Ok(())
     }
@@ -227,7 +231,8 @@ impl Settings {
     }
 }
 
-fn parse_cron(expression: &str) -> Result<(), ConfigError> {
+fn check_cron(schedule: &Schedule) -> Result<(), ConfigError> {
+    let expression = &schedule.cron;
     let invalid = |reason: String| {
         ConfigError::Invalid(format!(
             "schedule.cron {expression:?}: {reason}; six fields are needed, \
@@ -237,10 +242,13 @@ fn parse_cron(expression: &str) -> Result<(), ConfigError> {
     if expression.split_whitespace().count() != 6 {
         return Err(invalid("not six fields".into()));
     }
-    croner::parser::CronParser::builder()
-        .seconds(croner::parser::Seconds::Required)
-        .build()
-        .parse(expression)
-        .map(|_| ())
-        .map_err(|error| invalid(error.to_string()))
+    let parser = croner::parser::CronParser::builder();
+    let parser = parser.seconds(croner::parser::Seconds::Required).build();
+    let cron = parser.parse(expression).map_err(|error| invalid(printable(&error.to_string())))?;
+    // 31 February, say. The scheduler would wait for it without a word.
+    let now = chrono::Utc::now().with_timezone(&schedule.timezone);
+    match cron.find_next_occurrence(&now, false) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(invalid("there is no such moment".into())),
+    }
 }

@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
+use crate::printable::printable;
+
+/// `100y`. Longer ones mean nothing, and could not be multiplied or added to a moment.
+const LONGEST: Duration = Duration::from_secs(100 * 31_557_600);
+
 /// What a DeleteObjects call proves its body with.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -44,6 +49,12 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration,
 
 /// Reads a duration as people write it; also used for flags such as `--run-time 4h`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text.trim())
-        .map_err(|error| format!("{text:?} is not a duration ({error}); write 90s, 10m, 2h or 30d"))
+    let duration = humantime::parse_duration(text.trim()).map_err(|error| {
+        let reason = printable(&error.to_string());
+        format!("{text:?} is not a duration ({reason}); write 90s, 10m, 2h or 30d")
+    })?;
+    match duration <= LONGEST {
+        true => Ok(duration),
+        false => Err(format!("{text:?} is longer than a hundred years")),
+    }
 }

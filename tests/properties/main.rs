@@ -5,9 +5,8 @@
 //! (also out of order, twice, and by zombies), sweeps, writers, and keys that S3 refuses. After
 //! every scene the tables and the bucket must be exactly as the reference says.
 //!
-//! The same stories are played every time. `PASTE_CLEANUP_TEST_SEED=<number>` plays others,
-//! `PASTE_CLEANUP_TEST_CASES=<number>` so many of each kind. A failure names the seed and shows
-//! the shortest story that fails, with what happened in it. No files are written.
+//! The same stories are played every time, unless told otherwise: see `support/random.rs`. A failure
+//! names the seed and shows the shortest story that fails, with what happened in it.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -28,49 +27,11 @@ mod observe;
 mod perform;
 mod stage;
 
-use std::{cell::RefCell, fmt::Debug};
-
-use proptest::{
-    strategy::Strategy,
-    test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
-};
+use proptest::strategy::Strategy;
 use stage::Stage;
 use story::Story;
+use support::random::check;
 use tokio::runtime::Runtime;
-
-/// Shortening a story takes a while; this is enough for most.
-const SHRINK_FOR_MS: u32 = 90_000;
-
-fn number(name: &str) -> Option<u64> {
-    let value = std::env::var(format!("PASTE_CLEANUP_TEST_{name}")).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("PASTE_CLEANUP_TEST_{name} is not a number")))
-}
-
-/// Tries a property on random values, always the same unless told otherwise.
-fn check<S: Strategy>(cases: u32, values: &S, holds: impl FnMut(&S::Value) -> Result<(), String>)
-where
-    S::Value: Debug,
-{
-    let seed = number("SEED").unwrap_or_default();
-    let cases = number("CASES").and_then(|cases| cases.try_into().ok()).unwrap_or(cases);
-    let config = Config {
-        cases,
-        rng_seed: RngSeed::Fixed(seed),
-        max_shrink_time: SHRINK_FOR_MS,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let holds = RefCell::new(holds);
-    let tried = TestRunner::new(config)
-        .run(values, |value| (holds.borrow_mut())(&value).map_err(TestCaseError::fail));
-    match tried {
-        Ok(()) => {}
-        Err(TestError::Fail(reason, value)) => {
-            panic!("with PASTE_CLEANUP_TEST_SEED={seed}, for\n{value:?}\n{reason}")
-        }
-        Err(abort) => panic!("{abort}"),
-    }
-}
 
 /// Plays random stories, all on one stage: a database and a bucket for each would take longer.
 fn all_go_well(cases: u32, stories: &impl Strategy<Value = Story>) {

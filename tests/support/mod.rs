@@ -8,6 +8,7 @@ pub mod invariants;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod random;
 pub mod servers;
 pub mod small_disk;
 pub mod sockets;

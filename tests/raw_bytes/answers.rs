@@ -1,0 +1,193 @@
+//! What S3 answers to DeleteObjects: any status, any headers, any body.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use futures_util::future::join_all;
+use paste_cleanup::{config::defaults, objects::Objects};
+use proptest::{collection::vec, prelude::*, sample::select};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime::Runtime,
+};
+
+use crate::{bytes::*, is_presentable, try_all};
+
+/// Ends whatever the answer before has begun: nothing is deleted by it, nothing tried again.
+const DENIAL: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 52\r\nConnection: close\r\n\r\n\
+                      <Error><Code>InvalidAccessKeyId</Code></Error>      ";
+/// Asked to be deleted, after a prefix that tells one case from another.
+const ASKED: [&str; 3] = ["a", "b&<>", "c d"];
+
+/// An S3 that answers the first call of each case as told, and denies all others.
+#[derive(Clone, Default)]
+struct Odd {
+    answers: Arc<Mutex<HashMap<String, Vec<u8>>>>,
+}
+
+impl Odd {
+    async fn start() -> (Self, Objects) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let mut settings = defaults();
+        settings.s3.endpoint = Some(format!("http://{}", listener.local_addr().expect("address")));
+        settings.s3.bucket = Some("bucket".into());
+        let server = Self::default();
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let serving = serving.clone();
+                tokio::spawn(async move { serving.answer(stream).await });
+            }
+        });
+        (server, Objects::new(&settings).await.expect("S3 client"))
+    }
+
+    async fn answer(&self, mut stream: TcpStream) {
+        let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
+        while !text(&request).contains("</Delete>") {
+            match stream.read(&mut buffer).await {
+                Ok(read @ 1..) => request.extend(&buffer[..read]),
+                _ => return,
+            }
+        }
+        let request = text(&request);
+        let case = request.split("<Key>").nth(1).and_then(|key| key.split('/').next());
+        let told = self.answers.lock().expect("answers").remove(case.unwrap_or_default());
+        let _ = stream.write_all(&told.unwrap_or_else(|| DENIAL.into())).await;
+    }
+
+    /// Asks for some keys; says which of them count as deleted, or the error.
+    async fn ask(&self, objects: &Objects, case: &str, answer: &[u8]) -> Result<Keys, String> {
+        self.answers.lock().expect("answers").insert(case.into(), answer.to_vec());
+        let asked: Vec<String> = ASKED.iter().map(|key| format!("{case}/{key}")).collect();
+        let deleted = objects.delete(&asked, || {}).await.map_err(|error| error.to_string())?;
+        let refused: BTreeSet<&String> = deleted.refused.iter().map(|(key, _)| key).collect();
+        for (_, reason) in &deleted.refused {
+            is_presentable(reason)?;
+        }
+        Ok(asked.iter().filter(|key| !refused.contains(key)).cloned().collect())
+    }
+}
+
+type Keys = BTreeSet<String>;
+
+/// One element of an answer. `CASE` stands for the case's own prefix.
+#[derive(Debug, Clone)]
+struct Entry {
+    key: &'static str,
+    /// None: deleted.
+    code: Option<&'static str>,
+}
+
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    let look_alikes =
+        ["CASE/A", "CASE/a/", "CASE/a\n", "CASE//a", "/CASE/a", "CASE/c%20d", "CASE/c+d", "a", ""];
+    let asked = ["CASE/a", "CASE/b&<>", "CASE/c d"];
+    let key = prop_oneof![3 => select(asked.to_vec()), 2 => select(look_alikes.to_vec())];
+    let codes = [
+        "NoSuchKey",
+        "AccessDenied",
+        "InternalError",
+        "SlowDown",
+        "ObjectLocked",
+        "nosuchkey",
+        "",
+        "\u{1b}[2J\nGone",
+    ];
+    let code = prop::option::weighted(0.4, select(codes.to_vec()));
+    vec((key, code).prop_map(|(key, code)| Entry { key, code }), 0..5)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn xml(entries: &[Entry], case: &str) -> String {
+    let element = |entry: &Entry| {
+        let key = escape(&entry.key.replace("CASE", case));
+        match entry.code {
+            None => format!("<Deleted><Key>{key}</Key></Deleted>"),
+            Some(code) => format!(
+                "<Error><Key>{key}</Key><Code>{code}</Code><Message>a\nb\u{9b}1m</Message></Error>"
+            ),
+        }
+    };
+    let all: String = entries.iter().map(element).collect();
+    format!("<?xml version=\"1.0\"?><DeleteResult>{all}</DeleteResult>")
+}
+
+fn response(status: u16, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status} Odd\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// What the answer says is gone: nothing, unless its status says that it was carried out.
+fn said(status: u16, entries: &[Entry], case: &str) -> Keys {
+    let gone = |entry: &&Entry| matches!(entry.code, None | Some("NoSuchKey"));
+    let gone = entries.iter().filter(gone).map(|entry| entry.key.replace("CASE", case));
+    gone.filter(|_| (200..300).contains(&status)).collect()
+}
+
+/// Several answers at once, since some of them are waited for; each to a case of its own.
+fn at_once<A: std::fmt::Debug>(
+    cases: u32,
+    answers: impl Strategy<Value = A>,
+    wire: impl Fn(&A, &str) -> Vec<u8>,
+    may_go: impl Fn(&A, &str, &str) -> bool,
+) {
+    let runtime = Runtime::new().expect("runtime");
+    let (server, objects) = runtime.block_on(Odd::start());
+    try_all(cases, &vec(answers, 16), |answers| {
+        let one = async |answer| {
+            let case = uuid::Uuid::new_v4().simple().to_string();
+            match server.ask(&objects, &case, &wire(answer, &case)).await {
+                Ok(gone) => match gone.iter().find(|key| !may_go(answer, &case, key)) {
+                    Some(key) => Err(format!("{key:?} counts as deleted by {answer:?}")),
+                    None => Ok(()),
+                },
+                Err(error) => is_presentable(&error),
+            }
+        };
+        runtime.block_on(join_all(answers.iter().map(one))).into_iter().collect()
+    });
+}
+
+#[test]
+fn a_key_counts_as_deleted_only_if_the_answer_says_so_of_exactly_that_key() {
+    let status = prop_oneof![4 => Just(200), 1 => select(vec![204, 206, 301, 400, 404, 500, 503])];
+    at_once(
+        30,
+        (status, entries()),
+        |(status, entries), case| response(*status, xml(entries, case).as_bytes()),
+        |(status, entries), case, key| said(*status, entries, case).contains(key),
+    );
+}
+
+#[test]
+fn whatever_bytes_s3_answers_no_key_counts_as_deleted_that_they_do_not_name() {
+    let all_gone: Vec<Entry> =
+        ["CASE/a", "CASE/b&<>", "CASE/c d"].map(|key| Entry { key, code: None }).into();
+    let good = response(200, xml(&all_gone, "CASE").as_bytes());
+    let body = xml(&all_gone, "CASE");
+    let raw = prop_oneof![
+        1 => noise(300),
+        2 => edited(good),
+        3 => edited(body).prop_map(|body| response(200, &body)),
+        1 => (100..999_u16, noise(300)).prop_map(|(status, body)| response(status, &body)),
+    ];
+    at_once(
+        25,
+        raw,
+        |answer, case| text(answer).replace("CASE", case).into_bytes(),
+        |answer, case, key| {
+            let answer = text(answer).replace("CASE", case);
+            answer.contains("<Deleted>") && answer.contains(&escape(key))
+        },
+    );
+}
