@@ -16,9 +16,8 @@ use tokio_postgres::Client;
 use crate::{
     fleet::{Fleet, Member, Role},
     plan::{Kind, Plan, Planned},
-    servers::s3_answers,
     stage::{S3_DEADLINE, STUCK_AFTER, Stage},
-    support::{faulty_s3::Mood, proxy::Fault, try_connect},
+    support::{faulty_s3::Mood, proxy::Fault, seaweedfs::s3_answers, try_connect},
 };
 
 /// A fault that nothing happens to run into lasts at most this much longer.
@@ -218,7 +217,7 @@ async fn claims_reset(db: &Client) -> Option<i64> {
     Some(db.query_one(RESET_AFTER_RELEASE, &[]).await.ok()?.get(0))
 }
 
-/// What was acknowledged is there again afterwards: see [`crate::servers::SeaweedFs`].
+/// What was acknowledged is there again afterwards: see [`crate::support::seaweedfs::SeaweedFs`].
 async fn kill_s3(stage: &Stage, away: Duration) -> bool {
     let mut seaweedfs = stage.seaweedfs.lock().await;
     seaweedfs.kill().await;

@@ -11,7 +11,6 @@ mod plan;
 mod progress;
 mod reader;
 mod report;
-mod servers;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

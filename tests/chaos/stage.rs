@@ -12,16 +12,14 @@ use paste_cleanup::{config::defaults, migrate, objects::Objects};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use crate::{
-    servers::{SeaweedFs, env, s3_answers},
-    support::{
-        Process, connect,
-        faulty_s3::{FaultyS3, Mood},
-        invariants::Store,
-        postgres::Postgres,
-        proxy::Proxy,
-        servers::Redis,
-    },
+use crate::support::{
+    Process, connect, env,
+    faulty_s3::{FaultyS3, Mood},
+    invariants::Store,
+    postgres::Postgres,
+    proxy::Proxy,
+    seaweedfs::{SeaweedFs, s3_answers},
+    servers::Redis,
 };
 
 const BUCKET: &str = "chaos";

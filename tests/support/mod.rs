@@ -9,6 +9,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod seaweedfs;
 pub mod servers;
 pub mod small_disk;
 pub mod sockets;
@@ -74,7 +75,7 @@ pub enum Expires {
 
 pub use Expires::{Ago, In, Never};
 
-fn env(name: &str) -> String {
+pub fn env(name: &str) -> String {
     std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
         .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: run the tests with ops/test"))
 }

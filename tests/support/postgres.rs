@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -11,7 +10,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use super::{
     env,
-    servers::{Folder, free_port},
+    servers::{Folder, free_port, runs_as_root, server_user},
 };
 
 /// A crash of the server's processes loses nothing: with `fsync` off a commit is in the operating
@@ -166,16 +165,6 @@ impl Drop for Postgres {
         stop.arg("--pgdata").arg(self.data()).args(STOP);
         let _ = stop.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
-}
-
-fn runs_as_root() -> bool {
-    fs::metadata("/proc/self").expect("own process").uid() == 0
-}
-
-fn server_user() -> &'static str {
-    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let known = users.lines().any(|line| line.starts_with("postgres:"));
-    if known { "postgres" } else { "nobody" }
 }
 
 /// Makes the server's user its owner, and nobody else a visitor.

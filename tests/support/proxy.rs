@@ -38,6 +38,8 @@ struct State {
     odds: Option<Odds>,
     /// Every piece waits this long on its way to the server.
     delay: Duration,
+    /// First lines of HTTP requests.
+    requests: Vec<String>,
 }
 
 /// The proxy; ends with the test.
@@ -120,6 +122,11 @@ impl Proxy {
         self.cuts.send_replace(());
     }
 
+    /// The HTTP requests so far, as `POST /bucket?delete`.
+    pub fn requests(&self) -> Vec<String> {
+        self.state.lock().expect("state").requests.clone()
+    }
+
     /// How many faults have happened.
     pub fn fired(&self) -> usize {
         self.state.lock().expect("state").fired
@@ -200,9 +207,17 @@ async fn cut(cuts: &mut Cuts) {
 
 fn take_fault(state: &Mutex<State>, request: &[u8]) -> Option<Fault> {
     let mut state = state.lock().expect("state");
+    state.requests.extend(http_request(request));
     let fault = state.take_armed(request).or_else(|| state.take_by_odds(request))?;
     state.fired += 1;
     Some(fault)
+}
+
+/// A client that waits for its answers begins each request with a piece of its own.
+fn http_request(piece: &[u8]) -> Option<String> {
+    let line = piece.split(|byte| *byte == b'\r').next()?;
+    let request = std::str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?;
+    Some(request.to_string())
 }
 
 impl State {

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -135,4 +136,16 @@ fn spawn(port: u16, folder: &PathBuf, extra: &[String]) -> Child {
     }
     command.args(extra).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
     command.kill_on_drop(true).spawn().expect("start redis-server")
+}
+
+/// Neither Postgres nor PgBouncer runs as root.
+pub fn runs_as_root() -> bool {
+    std::fs::metadata("/proc/self").expect("own process").uid() == 0
+}
+
+/// Who runs them then.
+pub fn server_user() -> &'static str {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let known = users.lines().any(|line| line.starts_with("postgres:"));
+    if known { "postgres" } else { "nobody" }
 }

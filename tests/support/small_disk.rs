@@ -3,10 +3,11 @@
 
 use std::{
     io::{BufRead, BufReader},
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
+
+use super::servers::runs_as_root;
 
 /// Mounts it, and keeps the namespace alive.
 const HOLD: &str = "mount -t tmpfs -o size=\"$2\",mode=700 none \"$1\" && \
@@ -22,7 +23,7 @@ impl SmallDisk {
     /// On an existing folder. Its owner is that of the folder around it.
     pub fn mount(place: &Path, size: &str) -> Self {
         let mut command = Command::new("unshare");
-        if !is_root() {
+        if !runs_as_root() {
             command.args(["--user", "--map-root-user"]);
         }
         command.args(["--mount", "sh", "-c", HOLD, "sh"]).arg(place).arg(size);
@@ -37,7 +38,7 @@ impl SmallDisk {
     /// under a number that is not root's: Postgres is particular about that.
     pub fn wrapper(&self) -> Vec<String> {
         let pid = self.holder.id();
-        let words = match is_root() {
+        let words = match runs_as_root() {
             true => format!("nsenter --mount=/proc/{pid}/ns/mnt --"),
             false => format!(
                 "nsenter --target {pid} --user --mount --preserve-credentials -- \
@@ -69,8 +70,4 @@ impl Drop for SmallDisk {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").expect("own process").uid() == 0
 }

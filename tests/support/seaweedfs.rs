@@ -1,4 +1,4 @@
-//! The soak's own SeaweedFS, which it may kill. (Its Postgres and Redis are the tests'.)
+//! A SeaweedFS of a test's own: to kill it, or to tell it who may do what.
 
 use std::{
     fs,
@@ -10,15 +10,10 @@ use std::{
 use aws_sdk_s3::Client as S3;
 use tokio::process::{Child, Command};
 
-use crate::support::servers::free_ports;
+use super::servers::free_ports;
 
 const START_WITHIN: Duration = Duration::from_secs(60);
-
-/// A setting that `ops/lib.sh` hands to all tests.
-pub fn env(name: &str) -> String {
-    std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
-        .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: start it with ops/chaos"))
-}
+const IDENTITIES: &str = "identities.json";
 
 /// SeaweedFS. Killed with SIGKILL it neither loses an acknowledged upload nor brings an
 /// acknowledged deletion back (tried: a dozen kills under load, some ten thousand objects), so a
@@ -31,9 +26,18 @@ pub struct SeaweedFs {
 }
 
 impl SeaweedFs {
+    /// In a folder of its own within this one.
     pub fn start(folder: &Path) -> Self {
+        Self::start_with(folder, None)
+    }
+
+    /// Nobody may do anything but what this file of identities and policies says.
+    pub fn start_with(folder: &Path, identities: Option<&str>) -> Self {
         let folder = folder.join("seaweedfs");
-        fs::create_dir(&folder).expect("folder");
+        fs::create_dir_all(&folder).expect("folder");
+        if let Some(identities) = identities {
+            fs::write(folder.join(IDENTITIES), identities).expect("identities");
+        }
         let ports = free_ports();
         let url = format!("http://127.0.0.1:{}", ports[0]);
         let child = spawn(&folder, ports);
@@ -68,7 +72,7 @@ fn spawn(folder: &Path, ports: [u16; 5]) -> Child {
     let [s3, master, volume, filer, admin] = ports;
     let log = fs::File::options().create(true).append(true).open(folder.join("weed.log"));
     let log = log.expect("log");
-    let mut command = Command::new(env("WEED"));
+    let mut command = Command::new(super::env("WEED"));
     command.arg("mini").args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]);
     command.arg(format!("-dir={home}")).arg(format!("-s3.port={s3}"));
     command.arg(format!("-master.port={master}")).arg(format!("-volume.port={volume}"));
@@ -78,9 +82,19 @@ fn spawn(folder: &Path, ports: [u16; 5]) -> Child {
     command.arg(format!("-s3.localSocket={home}/s3.sock"));
     command.arg(format!("-filer.localSocket={home}/filer.sock"));
     command.args(["-volume.max=50", "-master.volumeSizeLimitMB=128"]);
+    if folder.join(IDENTITIES).exists() {
+        command.arg(format!("-s3.config={home}/{IDENTITIES}"));
+    }
     command.env("TMPDIR", folder).stdin(Stdio::null());
     command.stdout(log.try_clone().expect("log")).stderr(log);
     command.kill_on_drop(true).spawn().expect("start weed")
+}
+
+impl Drop for SeaweedFs {
+    fn drop(&mut self) {
+        let _ = self.child.start_kill();
+        self.sweep_sockets();
+    }
 }
 
 /// Waits until the store keeps and gives back, and has the bucket: it answers before it has found
@@ -96,7 +110,7 @@ pub async fn s3_answers(s3: &S3, bucket: &str) {
 
 async fn takes_an_object(s3: &S3, bucket: &str) -> bool {
     // Not in the bucket that is checked: an upload that timed out may be carried out later.
-    const PROBE: &str = "chaos-probe";
+    const PROBE: &str = "answers-probe";
     let _ = s3.create_bucket().bucket(PROBE).send().await;
     let body = aws_sdk_s3::primitives::ByteStream::from_static(b"probe");
     s3.put_object().bucket(PROBE).key(PROBE).body(body).send().await.is_ok()
