@@ -75,6 +75,10 @@ has_redis() {
   command -v redis-cli >/dev/null && version_at_least "${version:-0}" "$REDIS_AT_LEAST"
 }
 
+# Debian keeps it where only root looks.
+pgbouncer_bin() { PATH=$PATH:/usr/sbin command -v pgbouncer; }
+
+# For the arguments see need_packages.
 missing_packages() {
   command -v cc >/dev/null || echo build-essential
   if ! command -v python3 >/dev/null; then
@@ -84,15 +88,17 @@ missing_packages() {
   fi
   postgres_bin >/dev/null || echo postgresql
   has_redis || echo redis-server
+  if [[ ${1:-} == for-tests ]] && ! pgbouncer_bin >/dev/null; then echo pgbouncer; fi
 }
 
+# With `for-tests` also what nothing but the tests needs.
 need_packages() {
   need_rust
   local missing
-  mapfile -t missing < <(missing_packages | tr ' ' '\n')
+  mapfile -t missing < <(missing_packages "$@" | tr ' ' '\n')
   if ((${#missing[@]})); then
     install_packages "${missing[@]}"
-    mapfile -t missing < <(missing_packages | tr ' ' '\n')
+    mapfile -t missing < <(missing_packages "$@" | tr ' ' '\n')
     ((${#missing[@]} == 0)) || fail "Installed, but still missing or too old: ${missing[*]}" \
       "(needed: Postgres $POSTGRES_AT_LEAST or newer, Redis $REDIS_AT_LEAST or newer)." \
       "See https://www.postgresql.org/download/ and https://redis.io/docs/latest/operate/oss_and_stack/install/."
@@ -332,6 +338,7 @@ announce_servers_to_tests() {
 announce_programs_to_tests() {
   export PASTE_CLEANUP_TEST_DIR=$PASTE_CLEANUP_RUN PASTE_CLEANUP_TEST_PG_BIN=$PG_BIN
   export PASTE_CLEANUP_TEST_WEED=$VENV/bin/weed
+  PASTE_CLEANUP_TEST_PGBOUNCER=$(pgbouncer_bin) && export PASTE_CLEANUP_TEST_PGBOUNCER || true
 }
 
 stop_servers() {

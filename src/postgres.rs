@@ -2,6 +2,7 @@
 
 mod acknowledged;
 mod hosts;
+mod session;
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -25,15 +26,10 @@ use crate::{
     tls::{self, Verify},
 };
 
-/// No session holds anything for long: a worker frozen in the middle of a transaction loses its
-/// locks, and writers and watchdog go on.
-const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server that neither answers nor closes must not hang a worker for good. Longer than the
-/// server's own timeout: nothing that is still going on is given up. The connection is tested
+/// server's own timeout (60 s): nothing that is still going on is given up. The connection is tested
 /// before it is used again.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(75);
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where and how to connect; keeps the password to itself.
@@ -60,7 +56,7 @@ impl Target {
         if !url.contains("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let options = session_options(config.get_options());
+        let options = session::options(config.get_options());
         config.options(options);
         let verify = match verify {
             Some(verify) => {
@@ -102,10 +98,16 @@ impl Target {
             .build()?)
     }
 
-    /// A connection within seconds, or one line that says why not.
+    /// A connection that is what we need within seconds, or one line that says why not. Every
+    /// program begins with it.
     pub async fn open(&self) -> Result<Client> {
-        match tokio::time::timeout(self.patience(), self.connect()).await {
-            Ok(connected) => connected.map_err(|error| self.explain(&error)),
+        let opening = async {
+            let client = self.connect().await.map_err(|error| self.explain(&error))?;
+            session::check(self, &client).await?;
+            Ok(client)
+        };
+        match tokio::time::timeout(self.patience(), opening).await {
+            Ok(opened) => opened,
             Err(_) => Err(anyhow!(
                 "{}: no answer within {:?}; check that it is Postgres, and not frozen",
                 self.describe(),
@@ -140,6 +142,7 @@ impl Target {
                  CLEANUP_POSTGRES_URL (several hosts are fine), or switch \
                  default_transaction_read_only off"
             }
+            _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
             }
@@ -192,21 +195,6 @@ pub fn is_row_fault(error: &tokio_postgres::Error) -> bool {
 /// SQLSTATE class 42 (a missing privilege, table or column) does not heal by waiting.
 pub fn is_hopeless(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("42"))
-}
-
-/// What every session of the fleet is started with, after the user's own options.
-fn session_options(own: Option<&str>) -> String {
-    let mut options = own.map(|own| format!("{own} ")).unwrap_or_default();
-    let _ = write!(
-        options,
-        "-c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} \
-         -c default_transaction_isolation=read\\ committed \
-         -c synchronous_commit=on -c plan_cache_mode=force_custom_plan -c TimeZone=UTC",
-        STATEMENT_TIMEOUT.as_millis(),
-        LOCK_TIMEOUT.as_millis(),
-        IDLE_IN_TRANSACTION.as_millis(),
-    );
-    options
 }
 
 /// tokio-postgres knows no `verify-…`; both are `require` plus a verifier.

@@ -5,6 +5,7 @@
 
 pub mod faulty_s3;
 pub mod invariants;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
 pub mod proxy;

@@ -1,0 +1,116 @@
+//! What a session must be: started with our settings, and nobody else's. A pooler between us and
+//! Postgres can break both without a word; it is found at the start of a program.
+
+use std::{fmt::Write as _, time::Duration};
+
+use anyhow::{Result, bail};
+use tokio_postgres::{
+    Client, Error, GenericClient,
+    error::SqlState,
+    types::{ToSql, Type},
+};
+use uuid::Uuid;
+
+use super::Target;
+
+const SESSION_SETTINGS: &str = include_str!("../../sql/queries/session_settings.sql");
+const SESSION_MARK: &str = include_str!("../../sql/queries/session_mark.sql");
+const SESSION_MARKED: &str = include_str!("../../sql/queries/session_marked.sql");
+
+/// Times are in milliseconds. No session holds anything for long: a worker frozen in the middle of
+/// a transaction loses its locks, and writers and watchdog go on.
+const SETTINGS: [(&str, &str); 7] = [
+    ("statement_timeout", "60000"),
+    ("lock_timeout", "5000"),
+    ("idle_in_transaction_session_timeout", "5000"),
+    ("default_transaction_isolation", "read committed"),
+    ("synchronous_commit", "on"),
+    ("plan_cache_mode", "force_custom_plan"),
+    ("TimeZone", "UTC"),
+];
+/// A second connection that takes longer than this is not worth the wait.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const POOLER_REMEDY: &str =
+    "connect to Postgres itself, or pool by session and as ops/SECURITY.md says under PgBouncer";
+
+/// What every session of the fleet is started with, after the user's own options.
+pub(super) fn options(own: Option<&str>) -> String {
+    let mut options = own.unwrap_or_default().to_string();
+    for (name, value) in SETTINGS {
+        let _ = write!(options, " -c {name}={}", value.replace(' ', "\\ "));
+    }
+    options
+}
+
+/// PgBouncer knows few parameters, and refuses a client that brings others.
+pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|refusal| {
+        refusal.code() == &SqlState::PROTOCOL_VIOLATION
+            && refusal.message().contains("startup parameter")
+    })
+}
+
+/// Refuses a session that is not what we asked for.
+pub(super) async fn check(target: &Target, client: &Client) -> Result<()> {
+    let astray = first_setting_astray(client).await.map_err(|error| target.explain(&error))?;
+    if let Some((name, wanted, found)) = astray {
+        bail!(
+            "{}: {name} is {found:?}, but the session was started with {wanted:?}: a pooler drops \
+             its settings; {POOLER_REMEDY}",
+            target.describe()
+        );
+    }
+    if is_shared(target, client).await {
+        bail!(
+            "{}: a pooler hands this session to others between transactions (transaction or \
+             statement pooling); {POOLER_REMEDY}",
+            target.describe()
+        );
+    }
+    Ok(())
+}
+
+/// Name, wanted value and found value.
+async fn first_setting_astray(
+    client: &Client,
+) -> Result<Option<(&'static str, &'static str, String)>, Error> {
+    let names: Vec<&str> = SETTINGS.iter().map(|(name, _)| *name).collect();
+    let rows = client.query_typed(SESSION_SETTINGS, &[(&names, Type::TEXT_ARRAY)]).await?;
+    for (name, wanted) in SETTINGS {
+        let row = rows.iter().find(|row| row.get::<_, &str>("name") == name);
+        let found: String = row.map(|row| row.get("setting")).unwrap_or_default();
+        if found != wanted {
+            return Ok(Some((name, wanted, found)));
+        }
+    }
+    Ok(None)
+}
+
+/// Is the session shared with other clients? Marks it, and looks for the mark from a second
+/// connection, which a pooler would likely give the session that was used last, and, while that
+/// one is in a transaction, once more from the first. Whatever keeps us from looking is no proof:
+/// it says false.
+async fn is_shared(target: &Target, client: &Client) -> bool {
+    let mark = Uuid::new_v4().to_string();
+    let look = async {
+        client.query_typed(SESSION_MARK, &[text(&mark)]).await?;
+        let mut other = target.connect().await?;
+        let holding = match other.transaction().await {
+            Ok(holding) => holding,
+            // Postgres never refuses to begin; PgBouncer does in statement mode.
+            Err(error) => return Ok(error.code() == Some(&SqlState::PROTOCOL_VIOLATION)),
+        };
+        Ok::<_, Error>(is_marked(&holding, &mark).await? || !is_marked(client, &mark).await?)
+    };
+    matches!(tokio::time::timeout(LOOK_WITHIN, look).await, Ok(Ok(true)))
+}
+
+async fn is_marked(client: &impl GenericClient, mark: &String) -> Result<bool, Error> {
+    let rows = client.query_typed(SESSION_MARKED, &[text(mark)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get("marked")))
+}
+
+/// As a parameter of a statement without a name: prepared ones go astray in a shared session.
+fn text(value: &String) -> (&(dyn ToSql + Sync), Type) {
+    (value, Type::TEXT)
+}

@@ -1,0 +1,146 @@
+//! A real PgBouncer in between: pooling by session works when the roles carry the settings;
+//! everything else is refused with one line, before anything is claimed.
+
+mod support;
+
+use support::{pgbouncer::PgBouncer, *};
+
+const PROGRAMS: [(&str, &[&str]); 3] =
+    [("cleanup-worker", &["run"]), ("cleanup-watchdog", &["--once"]), ("cleanupctl", &["migrate"])];
+const SECURITY: &str = include_str!("../ops/SECURITY.md");
+
+async fn world() -> World {
+    let world = World::new().await;
+    for n in 0..30 {
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
+    }
+    world
+}
+
+/// Gives the logins the settings of ops/SECURITY.md, as it says.
+async fn set_by_role(world: &World) {
+    let (_, rest) = SECURITY.split_once("   ALTER ROLE").expect("the statements");
+    let (statements, _) = rest.split_once("```").expect("their end");
+    for login in ["suite_worker", "suite_watchdog", "postgres"] {
+        let statements = format!("ALTER ROLE{statements}")
+            .replace("your_login", login)
+            .replace("your_database", &world.name);
+        world.run_sql(&statements).await;
+    }
+}
+
+/// Insists that every program refuses to work through it, with one line and the remedy.
+async fn assert_refused(world: &World, pooler: &PgBouncer, words: &[&str]) {
+    for (name, args) in PROGRAMS {
+        let url = match name {
+            "cleanup-worker" => world.worker_url(),
+            "cleanup-watchdog" => world.watchdog_url.clone(),
+            _ => world.database_url.clone(),
+        };
+        let ended = world
+            .program(name)
+            .args(args)
+            .env("DATABASE_URL", &pooler.through(&url))
+            .output()
+            .await;
+        ended.assert_refused(1, words);
+        ended.assert_refused(1, &["connect to Postgres itself", "by session", "ops/SECURITY.md"]);
+    }
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_refuses_our_settings_is_named() {
+    for mode in ["session", "transaction"] {
+        let world = world().await;
+        let pooler = PgBouncer::start(&world, &[&format!("pool_mode = {mode}")]).await;
+        assert_refused(&world, &pooler, &["unsupported startup parameter", "08P01"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_drops_our_settings_is_refused() {
+    for mode in ["session", "transaction"] {
+        let world = world().await;
+        let settings = [&format!("pool_mode = {mode}"), "ignore_startup_parameters = options"];
+        let pooler = PgBouncer::start(&world, &settings).await;
+        let words = ["statement_timeout is \"0\"", "\"60000\"", "a pooler drops"];
+        assert_refused(&world, &pooler, &words).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pooling_by_transaction_is_refused_even_when_the_roles_carry_our_settings() {
+    let world = world().await;
+    set_by_role(&world).await;
+    let mode = ["pool_mode = transaction", "ignore_startup_parameters = options"];
+    for more in [
+        &[][..],
+        // A pool of one, in which two transactions cannot be open at once.
+        &["default_pool_size = 1"],
+        // Nothing survives a transaction.
+        &["server_reset_query_always = 1"],
+        // Whoever has waited longest is used next.
+        &["server_round_robin = 1"],
+    ] {
+        let pooler = PgBouncer::start(&world, &[&mode, more].concat()).await;
+        assert_refused(&world, &pooler, &["between transactions"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pooling_by_statement_is_refused() {
+    let world = world().await;
+    set_by_role(&world).await;
+    let settings = ["pool_mode = statement", "ignore_startup_parameters = options"];
+    let pooler = PgBouncer::start(&world, &settings).await;
+    assert_refused(&world, &pooler, &["statement pooling"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pooling_by_session_drains_a_night_when_the_roles_carry_our_settings() {
+    let world = world().await;
+    set_by_role(&world).await;
+    let settings = ["pool_mode = session", "ignore_startup_parameters = options"];
+    let pooler = PgBouncer::start(&world, &settings).await;
+    world.put("live", "kept", In(3600.0)).await;
+    let run = |name: &str, url: &str| world.program(name).env("DATABASE_URL", &pooler.through(url));
+    // The second run gets sessions that the first has used.
+    for deleted in [30, 1] {
+        let worker = run("cleanup-worker", &world.worker_url());
+        let worker = worker.env("CLEANUP_WORKER_BATCH_SIZE", "4");
+        let ended = worker.args(&["run", "--format", "json"]).output().await;
+        assert_eq!(ended.code(), 0, "{}", ended.stderr());
+        assert_eq!(ended.json()["rows_deleted"], deleted);
+        world.put("late", "late", Ago(60.0)).await;
+    }
+    let watchdog = run("cleanup-watchdog", &world.watchdog_url).args(&["--once"]).output().await;
+    assert_eq!(watchdog.code(), 0, "{}", watchdog.stderr());
+    let migrated = run("cleanupctl", &world.database_url).args(&["migrate"]).output().await;
+    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_but_one_connection_starts_all_the_same() {
+    let world = world().await;
+    let login = format!("t{}", uuid::Uuid::new_v4().simple());
+    let create = format!(
+        "CREATE ROLE {login} LOGIN PASSWORD 'suite' CONNECTION LIMIT 1 IN ROLE cleanup_auditor"
+    );
+    world.run_sql(&create).await;
+    let url = world.worker_url().replace("suite_worker", &login);
+    let direct = world.program("cleanupctl").args(&["status"]).env("DATABASE_URL", &url);
+    let direct = direct.output().await;
+    assert_eq!((direct.code(), direct.stderr().as_str()), (0, ""), "{}", direct.stdout());
+    world.run_sql(&format!("DROP ROLE {login}")).await;
+
+    set_by_role(&world).await;
+    let settings =
+        ["pool_mode = session", "ignore_startup_parameters = options", "default_pool_size = 1"];
+    let pooler = PgBouncer::start(&world, &settings).await;
+    let pooled = world.program("cleanupctl").args(&["status"]);
+    let pooled = pooled.env("DATABASE_URL", &pooler.through(&world.database_url)).output().await;
+    assert_eq!((pooled.code(), pooled.stderr().as_str()), (0, ""), "{}", pooled.stdout());
+}

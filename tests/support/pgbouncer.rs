@@ -1,0 +1,98 @@
+//! A PgBouncer of a test's own, between the fleet and the tests' Postgres.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{
+    net::TcpStream,
+    process::{Child, Command},
+};
+
+use super::{
+    World,
+    proxy::address_of,
+    servers::{free_port, runs_as_root, server_user},
+};
+
+/// Gone with the test.
+pub struct PgBouncer {
+    port: u16,
+    _child: Child,
+}
+
+impl PgBouncer {
+    /// With these lines in its `[pgbouncer]` section.
+    pub async fn start(world: &World, settings: &[&str]) -> Self {
+        let port = free_port();
+        let config = configure(world, port, settings);
+        let mut command = Command::new(super::env("PGBOUNCER"));
+        if runs_as_root() {
+            command.args(["--user", server_user()]);
+        }
+        let log = fs::File::create(config.with_extension("log")).expect("log");
+        command.arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.kill_on_drop(true).spawn().expect("start pgbouncer");
+        let server = Self { port, _child: child };
+        server.ready().await;
+        server
+    }
+
+    async fn ready(&self) {
+        for _ in 0..500 {
+            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("PgBouncer did not start");
+    }
+
+    /// The same URL, through the pooler.
+    pub fn through(&self, url: &str) -> String {
+        url.replace(&address_of(url), &format!("127.0.0.1:{}", self.port))
+    }
+}
+
+/// It knows the users of the world's URLs, with their passwords.
+fn configure(world: &World, port: u16, settings: &[&str]) -> PathBuf {
+    let folder = Path::new(&super::env("DIR")).join(format!("pgbouncer-{port}"));
+    fs::create_dir(&folder).expect("folder");
+    let urls = [world.worker_url(), world.watchdog_url.clone(), world.database_url.clone()];
+    let users: String = urls
+        .iter()
+        .map(|url| {
+            let (who, _) = url.trim_start_matches("postgres://").split_once('@').expect("a user");
+            let (user, password) = who.split_once(':').expect("a password");
+            format!("\"{user}\" \"{password}\"\n")
+        })
+        .collect();
+    let (users_file, config) = (folder.join("users"), folder.join("pgbouncer.ini"));
+    fs::write(&users_file, users).expect("users");
+    let address = address_of(&world.database_url);
+    let (host, server_port) = address.split_once(':').expect("a port");
+    let text = format!(
+        "[databases]\n* = host={host} port={server_port}\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+         auth_type = md5\nauth_file = {}\n{}\n",
+        users_file.display(),
+        settings.join("\n")
+    );
+    fs::write(&config, text).expect("config");
+    hand_over(&folder);
+    config
+}
+
+/// There are passwords in it: nobody but the pooler may look.
+fn hand_over(folder: &Path) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).expect("permissions");
+    if runs_as_root() {
+        let mut chown = std::process::Command::new("chown");
+        let gave = chown.args(["-R", server_user()]).arg(folder).status();
+        assert!(gave.expect("chown").success());
+    }
+}
