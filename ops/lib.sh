@@ -8,6 +8,8 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/target/venv
 WEED_VERSION=4.48
+DENY=$ROOT/target/tools/bin/cargo-deny
+DENY_VERSION=0.20.2
 POSTGRES_AT_LEAST=15
 REDIS_AT_LEAST=7
 
@@ -161,6 +163,15 @@ need_seaweedfs() {
   ) 9>"$ROOT/target/.venv.lock"
 }
 has_seaweedfs() { "$VENV/bin/weed" version 2>/dev/null | grep -qF " $WEED_VERSION "; }
+
+# Built once, without optimisation: two minutes of one core for seconds of work.
+need_cargo_deny() {
+  has_cargo_deny && return
+  phase "building cargo-deny $DENY_VERSION into target/tools"
+  run cargo install --quiet --locked --debug --version "$DENY_VERSION" --root "$ROOT/target/tools" cargo-deny
+  has_cargo_deny || fail "$DENY is not cargo-deny $DENY_VERSION"
+}
+has_cargo_deny() { [[ $("$DENY" --version 2>/dev/null) == "cargo-deny $DENY_VERSION" ]]; }
 
 # --- servers -----------------------------------------------------------------
 
