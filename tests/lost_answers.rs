@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use paste_cleanup::worker::{Worker, summary::StoppedBecause};
 use support::{
@@ -180,6 +180,45 @@ async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
     }
 }
 
+/// The rows are detached for good, the batch runs out of patience before it learns of that, and the
+/// claim row tells nobody: the rows themselves do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
+    let (world, proxy, worker) = world_behind_a_proxy().await;
+    world.put("row held", "a", Ago(60.0)).await;
+    world.put("fine", "b", Ago(60.0)).await;
+    world
+        .run_sql(
+            "CREATE TABLE comments (paste text REFERENCES pastes (short_code));
+             INSERT INTO comments VALUES ('row held')",
+        )
+        .await;
+    let mut settings = (*worker.settings).clone();
+    settings.worker.max_attempts = 1;
+    settings.worker.patience = Duration::from_secs(1);
+    let worker = world.worker_with(|own| *own = settings).await;
+    // Those of the sweep, the claim and the release.
+    proxy.arm_after(3, Fault::LoseAnswerOf("COMMIT"));
+    let running = tokio::spawn({
+        let worker = Arc::clone(&worker);
+        async move { drain(&worker).await }
+    });
+    while proxy.fired() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    proxy.down();
+    world
+        .until("the finish is committed", "SELECT finished_at IS NOT NULL FROM deletion_claims")
+        .await;
+    while !worker.open.out_of_sight() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    proxy.up();
+    let summary = running.await.expect("run");
+    assert_eq!((summary.rows_failed, summary.stopped_because), (1, StoppedBecause::Failed));
+    world.assert_consistent().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_loses_one_answer_after_the_other_deletes_everything_once() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
@@ -196,7 +235,7 @@ async fn a_run_that_loses_one_answer_after_the_other_deletes_everything_once() {
         // Not at once: the next COMMIT is often that of the look at what became of the last one.
         proxy.arm_after([4, 7, 5, 3, 6][losses % 5], fault("COMMIT"));
         while proxy.fired() <= losses && !running.is_finished() {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     let summary = running.await.expect("run");

@@ -290,3 +290,29 @@ async fn a_full_disk_is_waited_out_or_given_up_on_with_nothing_claimed() {
     assert_gave_up(&world, &ended, &["No space left on device", "53100"]).await;
     assert_sits_out(&world, "No space left on device", async { disk.make_room() }).await;
 }
+
+/// The server was away for longer than `stuck_after`; whoever sweeps right after its start finds
+/// every claim silent, although the workers are alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_claims_are_reset() {
+    let postgres = Postgres::start(&[]).await;
+    let world = World::on_server(&postgres).await;
+    fill(&world, 30).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let times = |process: Process| {
+        process
+            .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "3s")
+            .env("CLEANUP_WATCHDOG_STUCK_AFTER", "9s")
+    };
+    let mut worker = times(run(&world)).env("AWS_ENDPOINT_URL", &s3.url).start();
+    s3.called(1).await;
+    postgres.stop_immediately().await;
+    worker.until_it_says("no beat for stuck_after").await;
+    postgres.start_again().await;
+    let sweep = times(world.program("cleanup-watchdog")).args(&["--once"]).output();
+    let (swept, ()) = tokio::join!(sweep, async { s3.let_go() });
+    assert!(swept.stderr().contains("Postgres has just started"), "{}", swept.stderr());
+    assert!(swept.stdout().starts_with("reset 0 claims"), "{}", swept.stdout());
+    let world = World { db: connect(&world.database_url).await, ..world };
+    assert_recovered(&world, &worker.end().await, 30).await;
+}
