@@ -90,7 +90,7 @@ async fn eyes_get_one_line_per_check() {
     let checks = diagnose(world.program("cleanupctl")).await.0.json()["findings"].clone();
     assert_eq!(lines.len(), checks.as_array().expect("findings").len() + 1, "{stdout}");
     assert!(lines[0].starts_with("ok        postgres        Postgres at "), "{stdout}");
-    assert_eq!(lines.last(), Some(&"0 failures, 1 warnings"), "{stdout}");
+    assert_eq!(lines.last(), Some(&"failures: 0, warnings: 1"), "{stdout}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

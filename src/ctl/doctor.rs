@@ -97,5 +97,5 @@ async fn look(
 fn show(diagnosis: &Diagnosis) -> String {
     let lines: Vec<String> = diagnosis.findings.iter().map(ToString::to_string).collect();
     let Diagnosis { failures, warnings, .. } = diagnosis;
-    format!("{}\n{failures} failures, {warnings} warnings", lines.join("\n"))
+    format!("{}\nfailures: {failures}, warnings: {warnings}", lines.join("\n"))
 }
