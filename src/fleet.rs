@@ -1,10 +1,14 @@
 //! What concerns the fleet as a whole: which bucket this database belongs to, and whether it is
 //! paused.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use tokio_postgres::Client;
 
-use crate::{failpoint, postgres::describe, printable::printable};
+use crate::{
+    failpoint,
+    postgres::{describe, remedy},
+    printable::printable,
+};
 
 const FLEET: &str = include_str!("../sql/queries/fleet.sql");
 const BIND_BUCKET: &str = include_str!("../sql/queries/bind_bucket.sql");
@@ -21,8 +25,9 @@ pub struct Fleet {
 
 pub async fn read(client: &Client) -> Result<Fleet> {
     let row = client.query_opt(FLEET, &[]).await;
-    let row =
-        row.map_err(|error| anyhow::anyhow!("cannot read cleanup_fleet: {}", describe(&error)))?;
+    let row = row.map_err(|error| {
+        anyhow!("cannot read cleanup_fleet: {}; {}", describe(&error), remedy(&error))
+    })?;
     let row = row.context("cleanup_fleet is empty; run `cleanupctl migrate`")?;
     let reason: Option<String> = row.get("pause_reason");
     Ok(Fleet {
@@ -43,7 +48,7 @@ pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<
         client
             .execute(BIND_BUCKET, &[&bucket, &prefix])
             .await
-            .map_err(|error| anyhow::anyhow!("cannot remember the bucket: {}", describe(&error)))?;
+            .map_err(|error| anyhow!("cannot remember the bucket: {}", describe(&error)))?;
         failpoint::reached("start.bound");
     }
     read(client).await?.belongs_to(bucket, prefix)

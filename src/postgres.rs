@@ -136,23 +136,27 @@ impl Target {
 
     /// One line that says what failed and what to do about it.
     pub fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
-        let remedy = match error.code() {
-            _ if is_read_only(error) => {
-                "it is a standby or was made read-only: name the primary, too, in DATABASE_URL or \
-                 CLEANUP_POSTGRES_URL (several hosts are fine), or switch \
-                 default_transaction_read_only off"
-            }
-            _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
-            Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
-                "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
-            }
-            Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
-            Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
-            Some(_) => "see the server's log",
-            None => "check that it runs and that DATABASE_URL or CLEANUP_POSTGRES_URL is right",
-        };
-        anyhow!("{}: {}; {remedy}", self.describe(), describe(error))
+        anyhow!("{}: {}; {}", self.describe(), describe(error), remedy(error))
+    }
+}
+
+/// What to do about an error.
+pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
+    match error.code() {
+        _ if is_read_only(error) => {
+            "it is a standby or was made read-only: name the primary, too, in DATABASE_URL or \
+             CLEANUP_POSTGRES_URL (several hosts are fine), or switch \
+             default_transaction_read_only off"
+        }
+        _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
+        Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+            "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
+        }
+        Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
+        Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
+        Some(_) => "see the server's log",
+        None => "check that it runs and that DATABASE_URL or CLEANUP_POSTGRES_URL is right",
     }
 }
 

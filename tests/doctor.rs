@@ -120,12 +120,16 @@ async fn a_synchronous_standby_is_ok_and_a_failure_once_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_may_not_see_the_standbys_is_told_so() {
+async fn a_role_that_may_not_see_it_all_is_told_so() {
     let (_primary, world, _standby) = with_standby().await;
     let roles = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
     assert_eq!(roles.code(), 0, "{}", roles.stderr());
-    world.run_sql("CREATE ROLE night LOGIN IN ROLE cleanup_worker").await;
+    world.run_sql("CREATE ROLE night LOGIN").await;
     let url = world.database_url.replace("postgres@", "night@");
+    let stranger = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
+    stranger.assert_only(1, &["schema", "standbys", "bucket binding"]);
+    stranger.assert_says("schema", "failure", &["42501", "grant the role of sql/roles.sql"]);
+    world.run_sql("GRANT cleanup_worker TO night").await;
     let blind = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
     blind.assert_only(0, &["standbys"]);
     blind.assert_says("standbys", "warning", &["1 connected", "GRANT pg_monitor"]);

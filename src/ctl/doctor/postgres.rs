@@ -7,7 +7,7 @@ use super::finding::{Outcome, failure, ok, warning};
 use crate::{
     config::Settings,
     migrate::{self, SCHEMA_VERSION, SchemaError},
-    postgres::{Target, describe},
+    postgres::{Target, describe, remedy},
 };
 
 const SERVER: &str = include_str!("../../../sql/queries/doctor_server.sql");
@@ -102,8 +102,8 @@ fn judge(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Outco
     }
 }
 
-fn failed(error: tokio_postgres::Error) -> anyhow::Error {
-    anyhow!("{}; see the server's log", describe(&error))
+pub(super) fn failed(error: tokio_postgres::Error) -> anyhow::Error {
+    anyhow!("{}; {}", describe(&error), remedy(&error))
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! The standbys: an acknowledged release must outlive a failover, so one must be synchronous.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::finding::{Outcome, failure, left_out, ok, warning};
-use crate::postgres::describe;
+use super::{
+    finding::{Outcome, failure, left_out, ok, warning},
+    postgres::failed,
+};
 
 const STANDBYS: &str = include_str!("../../../sql/queries/doctor_standbys.sql");
 const SET: &str = "set synchronous_standby_names, for example to 'ANY 1 (*)'";
 
 pub(super) async fn synchronous(client: &Client) -> Result<Outcome> {
-    let failed = |error| anyhow!("{}; see the server's log", describe(&error));
     let row = client.query_one(STANDBYS, &[]).await.map_err(failed)?;
     Ok(judge(&Standbys::from(&row)))
 }
