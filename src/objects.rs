@@ -239,11 +239,15 @@ impl Objects {
     }
 
     async fn call(&self, keys: &[String]) -> Result<Answer, CallError> {
-        if let [key] = keys
-            && !single::xml_can_say(key)
-        {
-            return self.delete_one(key).await;
-        }
+        let called = match keys {
+            [key] if !single::xml_can_say(key) => self.delete_one(key).await,
+            keys => self.delete_many(keys).await,
+        };
+        self.breaker.note(&called);
+        called
+    }
+
+    async fn delete_many(&self, keys: &[String]) -> Result<Answer, CallError> {
         let invalid = |error: aws_sdk_s3::error::BuildError| CallError::Rejected(error.to_string());
         let objects = keys.iter().map(|key| ObjectIdentifier::builder().key(key).build());
         let objects = objects.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
@@ -253,9 +257,7 @@ impl Objects {
             true => request.customize().interceptor(md5::ContentMd5).send().await,
             false => request.send().await,
         };
-        let called = sent.map(|output| Answer::new(keys, output)).map_err(CallError::from);
-        self.breaker.note(&called);
-        called
+        sent.map(|output| Answer::new(keys, output)).map_err(CallError::from)
     }
 
     fn blame(&self, error: CallError) -> ObjectsError {

@@ -195,3 +195,14 @@ async fn a_redis_that_cannot_be_trusted_is_done_without() {
         assert!(claims_without_lock(&world, &url, ca).await > 0, "{why}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
+    let (world, folder) = (World::new().await, certificates());
+    world.put("p", "a", Ago(60.0)).await;
+    // Whoever gets past the handshake finds no S3 here, but the refusal comes before.
+    let other = tls_redis(&folder).await;
+    let endpoint = format!("https://localhost:{}", other.port());
+    let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &endpoint);
+    run.output().await.assert_refused(1, &["S3 does not answer", "certificate"]);
+}
