@@ -1,5 +1,5 @@
 //! `/healthz`, `/readyz` and `/metrics`: read-only, on a loopback address by default, and bounded in
-//! size, time and connections. Whoever can reach the port can be told to go away, not more.
+//! size, time and connections.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{shutdown::Shutdown, watchdog::Watchdog};
 
 /// One more is closed at once: nobody waits in line behind silent clients.
 const CONNECTIONS: usize = 32;
-/// From its acceptance to the last byte of the answer. A scrape takes milliseconds.
+/// From its first moment to its last, whatever the client does. A scrape takes milliseconds.
 const CONNECTION_LIFE: Duration = Duration::from_secs(5);
 const LONGEST_HEAD_BYTES: usize = 16 * 1024;
 /// How long answers that are on their way may hold up a stop.

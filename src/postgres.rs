@@ -44,7 +44,7 @@ impl Target {
     pub fn new(settings: &Settings, program: &str, worker: Option<Uuid>) -> Result<Self> {
         let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret())?;
         let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
-        if !config.get_hosts().iter().all(is_host) {
+        if has_loose_at(&url) || !config.get_hosts().iter().all(is_host) {
             return Err(invalid_url(": percent-encode special characters in user and password"));
         }
         let name = worker.map_or(program.to_string(), |id| format!("{program} {id}"));
@@ -212,7 +212,12 @@ fn split_sslmode(url: &str) -> Result<(String, Option<Verify>)> {
     Ok((url.to_string(), None))
 }
 
-/// A password with an `@` in it ends up in the "host", which would be printed.
+/// A password with an `@` in it ends up in the "host" or in the "database", which would be printed.
+fn has_loose_at(url: &str) -> bool {
+    let address = url.split('?').next().unwrap_or_default();
+    address.starts_with("postgres") && address.matches('@').count() > 1
+}
+
 fn is_host(host: &Host) -> bool {
     match host {
         Host::Tcp(name) => name.chars().all(|c| c.is_alphanumeric() || "-._:".contains(c)),

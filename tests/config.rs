@@ -396,6 +396,7 @@ async fn a_malformed_url_is_refused_without_its_password() {
         "postgres://u:p@ss?hunter2=@localhost/d",
         "postgres://u:p@hunter2@localhost:1/d",
         "postgres://u:p/hunter2@localhost:1/d",
+        "postgres://u:p@127.0.0.1:1/hunter2@localhost:1/d",
         "host=localhost port=1 password=p hunter2=x",
         "mysql://u:hunter2@localhost/d",
         "host=localhost password='hunter2",

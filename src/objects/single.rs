@@ -9,7 +9,10 @@ use super::{
 
 /// XML 1.0 has no control characters but tab and line ends, and neither of the last two.
 pub(super) fn xml_can_say(key: &str) -> bool {
-    let unsayable = |c| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
+    let unsayable = |c| match c {
+        '\t' | '\n' | '\r' => false,
+        c => c < ' ' || matches!(c, '\u{fffe}' | '\u{ffff}'),
+    };
     !key.contains(unsayable)
 }
 

@@ -82,23 +82,31 @@ struct Entry {
     code: Option<&'static str>,
 }
 
+/// A word about each key, about something that only looks like it, or none; and a few more.
 fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let look_alikes =
         ["CASE/A", "CASE/a/", "CASE/a\n", "CASE//a", "/CASE/a", "CASE/c%20d", "CASE/c+d", "a", ""];
-    let asked = ["CASE/a", "CASE/b&<>", "CASE/c d"];
-    let key = prop_oneof![3 => select(asked.to_vec()), 2 => select(look_alikes.to_vec())];
     let codes = [
         "NoSuchKey",
         "AccessDenied",
-        "InternalError",
-        "SlowDown",
         "ObjectLocked",
         "nosuchkey",
+        "InternalError",
+        "SlowDown",
         "",
         "\u{1b}[2J\nGone",
     ];
-    let code = prop::option::weighted(0.4, select(codes.to_vec()));
-    vec((key, code).prop_map(|(key, code)| Entry { key, code }), 0..5)
+    let code = || prop_oneof![5 => Just(None), 4 => select(codes.to_vec()).prop_map(Some)];
+    let about = move |key| {
+        let word = code().prop_map(move |code| Some(Entry { key, code }));
+        let mistaken = (select(look_alikes.to_vec()), code());
+        let mistaken = mistaken.prop_map(|(key, code)| Some(Entry { key, code }));
+        prop_oneof![12 => word, 1 => mistaken, 1 => Just(None)]
+    };
+    let [a, b, c] = ["CASE/a", "CASE/b&<>", "CASE/c d"].map(about);
+    let more = vec(about("CASE/a"), 0..2);
+    (a, b, c, more)
+        .prop_map(|(a, b, c, more)| [a, b, c].into_iter().chain(more).flatten().collect())
 }
 
 fn escape(text: &str) -> String {

@@ -57,6 +57,7 @@ fn whatever_the_config_file_holds_it_is_read_or_refused_in_one_line() {
         1 => noise(300),
         2 => edited(file),
         4 => edited(without_comments),
+        1 => edited(r#""a\n\u001b[2J"."\u202e" = { 'b' = "\r" }"#),
         2 => edited(format!("postgres.url = '{SECRET}'\n\"redis\".'url' = \"{SECRET}\"\nlog={{}}")),
     ];
     try_all(600, &bytes, |bytes| match load(Some(&File::new(bytes).0)) {
