@@ -210,7 +210,7 @@ async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
     world
         .until("the finish is committed", "SELECT finished_at IS NOT NULL FROM deletion_claims")
         .await;
-    while !worker.open.out_of_sight() {
+    while worker.open.out_of_sight() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     proxy.up();

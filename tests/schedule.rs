@@ -2,8 +2,10 @@
 
 mod support;
 
+use chrono::{TimeDelta, Utc};
 use support::{
     faulty_s3::{FaultyS3, Mood},
+    proxy::{Proxy, address_of},
     *,
 };
 
@@ -67,6 +69,29 @@ async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_
     worker.until_it_says("gave back claim").await;
     s3.let_go();
     world.until("the next run deletes", "SELECT count(*) = 0 FROM pastes").await;
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await.code(), 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_night_that_begins_during_an_outage_is_not_lost() {
+    let world = World::new().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let proxy = Proxy::start(&address_of(&world.database_url)).await;
+    // Once a day: nothing but the wait for Postgres makes up for a missed tick.
+    let once = (Utc::now() + TimeDelta::seconds(8)).format("%-S %-M %-H * * *").to_string();
+    let mut worker = world
+        .program("cleanup-worker")
+        .args(&["schedule"])
+        .env("DATABASE_URL", &proxy.through(&world.worker_url()))
+        .env("CLEANUP_SCHEDULE_CRON", &once)
+        .start();
+    worker.until_it_says("waiting for").await;
+    proxy.down();
+    worker.until_it_says("cannot start yet").await;
+    proxy.up();
+    world.until("the night's run deletes", "SELECT count(*) = 0 FROM pastes").await;
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;

@@ -96,7 +96,7 @@ impl Worker {
             let attempt = self.claim_rows(Wanted { size, ..wanted }, &mut suspect);
             match answered(attempt).await {
                 Err(ClaimError::Postgres(PgError::Backend(error))) if is_row_fault(&error) => {
-                    self.open.regain_sight();
+                    self.open.regain_sight(1);
                     let Some(culprit) = suspect else {
                         size = size.div_ceil(2);
                         continue;
@@ -159,7 +159,7 @@ impl Worker {
             // Waited for: rows that must run alone are locked by now, and the next one to hold the
             // lock would pass them by.
             transaction.rollback().await?;
-            self.open.regain_sight();
+            self.open.regain_sight(1);
             return Ok(None);
         };
         failpoint::reached("claim.marked");
@@ -177,7 +177,7 @@ impl Worker {
         }
         transaction.commit().await?;
         failpoint::reached("claim.committed");
-        self.open.regain_sight();
+        self.open.regain_sight(1);
         self.tally.claimed(started.elapsed());
         Ok(Some(Claim { fence, pastes, asked_at: started, last_due }))
     }

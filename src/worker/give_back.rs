@@ -72,6 +72,8 @@ impl Worker {
     /// After a claim whose answer was lost, or one that could not be given back: waits for the old
     /// backend, then gives back every open claim of this worker that it does not know of.
     pub async fn give_back_unknown(&self) -> Result<usize, String> {
+        // A batch that ends meanwhile may add another one, which this look does not see.
+        let looked_for = self.open.out_of_sight();
         let unknown = answered(self.unknown_claims()).await;
         let unknown = unknown.map_err(|error| describe_pool(&error))?;
         for claim in &unknown {
@@ -81,7 +83,7 @@ impl Worker {
             let reset = given_back.map_err(|error| error.to_string())?;
             self.tally.given_back(reset.claims);
         }
-        self.open.all_in_sight();
+        self.open.regain_sight(looked_for);
         Ok(unknown.len())
     }
 
@@ -96,7 +98,7 @@ impl Worker {
             let Err(reason) = self.give_back_unknown().await else {
                 return Ok(());
             };
-            if !self.open.out_of_sight() {
+            if self.open.out_of_sight() == 0 {
                 return Ok(());
             }
             if tries == 0 {

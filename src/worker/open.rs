@@ -42,18 +42,15 @@ impl OpenClaims {
         self.out_of_sight.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What became of one of them is known.
-    pub fn regain_sight(&self) {
-        self.out_of_sight.fetch_sub(1, Ordering::AcqRel);
+    /// What became of so many of them is known.
+    pub fn regain_sight(&self, claims: usize) {
+        let rest = |all: usize| Some(all.saturating_sub(claims));
+        let _ = self.out_of_sight.fetch_update(Ordering::AcqRel, Ordering::Acquire, rest);
     }
 
-    /// Postgres was asked: there is none.
-    pub fn all_in_sight(&self) {
-        self.out_of_sight.store(0, Ordering::Release);
-    }
-
-    pub fn out_of_sight(&self) -> bool {
-        self.out_of_sight.load(Ordering::Acquire) > 0
+    /// How many there may be.
+    pub fn out_of_sight(&self) -> usize {
+        self.out_of_sight.load(Ordering::Acquire)
     }
 
     /// Opens a claim that was taken at `claimed`. The token is cancelled when the claim is lost.

@@ -6,12 +6,15 @@ use std::sync::{
 };
 
 use anyhow::{Context, Result};
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::{
+    sync::mpsc::{Sender, channel},
+    time::{Instant, sleep},
+};
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tracing::{error, info, warn};
 
 use super::{Worker, run::Options, summary::Summary};
-use crate::{config::Settings, shutdown::Shutdown};
+use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
 /// Runs on every tick until asked to stop. A tick that finds the last run still going is skipped.
 pub async fn schedule(
@@ -34,13 +37,35 @@ pub async fn schedule(
             () = shutdown.stop.cancelled() => break,
             _ = due.recv() => {}
         }
-        match Worker::start(Arc::clone(&settings), shutdown.clone()).await {
+        match start(&settings, &shutdown).await {
             Ok(worker) => report(&worker.run(options()?).await),
             Err(failure) => error!("this night's run could not start: {failure:#}"),
         }
         running.store(false, Ordering::Release);
     }
     scheduler.shutdown().await.context("cannot stop the scheduler")
+}
+
+/// The next tick may be a day away: what is not there at this moment is waited for.
+async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Worker>> {
+    let (give_up, mut tries) = (Instant::now() + settings.worker.patience, 0);
+    loop {
+        let failure = match Worker::start(Arc::clone(settings), shutdown.clone()).await {
+            Ok(worker) => return Ok(worker),
+            Err(failure) => failure,
+        };
+        if Instant::now() >= give_up || shutdown.stop.is_cancelled() {
+            return Err(failure);
+        }
+        if tries == 0 {
+            warn!("this night's run cannot start yet: {failure:#}");
+        }
+        tokio::select! {
+            () = sleep(backoff(tries)) => {}
+            () = shutdown.stop.cancelled() => {}
+        }
+        tries += 1;
+    }
 }
 
 /// A tick does nothing but knock: the scheduler itself knows neither overlaps nor waiting.
