@@ -27,8 +27,8 @@ use crate::{
 };
 
 /// A server that neither answers nor closes must not hang a worker for good. Longer than the
-/// server's own timeout (60 s): nothing that is still going on is given up. The connection is tested
-/// before it is used again.
+/// server's own timeout (60 s): nothing that is still going on is given up. The connection is
+/// tested before it is used again.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(75);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
