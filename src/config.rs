@@ -45,7 +45,8 @@ pub struct Settings {
     #[config(nested)]
     pub retention: Retention,
     /// Deletion cannot be undone: a run that would delete suspiciously much (a wrong clock, a bad
-    /// migration) stops before its first claim, with exit code 4, until told `--override-brake`.
+    /// migration) claims nothing, or nothing more, and ends with exit code 4, until told
+    /// `--override-brake`.
     #[config(nested)]
     pub brake: Brake,
     /// Logs go to stderr; results go to stdout.

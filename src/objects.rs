@@ -46,10 +46,14 @@ pub enum ObjectsError {
     Unavailable { bucket: String, reason: String },
 }
 
-/// What became of a batch's keys: all gone but those that the store refuses, with its reason.
+/// What became of a batch's keys: all gone but these, each with the store's reason.
 #[derive(Debug, Default)]
 pub struct Deleted {
+    /// Refused for good.
     pub refused: Vec<(String, String)>,
+    /// Neither deleted nor refused within the deadline, while the store deletes others: a damaged
+    /// object, or a part of the store that is away. Nobody's fault, and no neighbour's business.
+    pub stuck: Vec<(String, String)>,
 }
 
 /// The bucket.
@@ -151,7 +155,7 @@ impl Objects {
             failpoint::reached("objects.before_call");
             let answered = self.call(&call).await;
             failpoint::reached("objects.after_call");
-            let reason = match answered {
+            let (again, reason, key_by_key) = match answered {
                 Ok(answer) => {
                     if answer.slow_down {
                         self.pace.slow_down();
@@ -159,19 +163,18 @@ impl Objects {
                         self.pace.recover();
                     }
                     silences += u32::from(!answer.silent.is_empty());
+                    let key_by_key = !answer.slow_down && answer.silent.is_empty();
                     let rest = self.judge(answer, silences, &mut deleted).await?;
                     let Some((again, reason)) = rest else {
                         continue;
                     };
-                    calls.push(again);
-                    reason
+                    (again, reason, key_by_key)
                 }
                 Err(CallError::Again { reason, slow_down }) => {
                     if slow_down {
                         self.pace.slow_down();
                     }
-                    calls.push(call);
-                    reason
+                    (call, reason, false)
                 }
                 Err(CallError::Rejected(reason)) => {
                     self.probe().await?;
@@ -192,8 +195,13 @@ impl Objects {
             tries += 1;
             let pause = backoff(tries);
             if Instant::now() + pause >= give_up {
-                return Err(self.unavailable(reason));
+                if !key_by_key || self.probe().await.is_err() {
+                    return Err(self.unavailable(reason));
+                }
+                deleted.stuck.extend(again.into_iter().map(|key| (key, reason.clone())));
+                continue;
             }
+            calls.push(again);
             tokio::time::sleep(pause).await;
         }
         Ok(deleted)

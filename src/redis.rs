@@ -34,6 +34,11 @@ impl Redis {
         if self.away_until().is_some_and(|until| Instant::now() < until) {
             return Err("it did not answer a moment ago".into());
         }
+        self.connection_by_all_means().await
+    }
+
+    /// The same for what must be tried even if Redis did not answer somebody a moment ago.
+    pub async fn connection_by_all_means(&self) -> Result<Connection, String> {
         self.pool.get().await.map_err(|error| {
             self.rest();
             printable(&error.to_string())

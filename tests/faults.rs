@@ -60,6 +60,30 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
     world.assert_drained().await;
 }
 
+/// A damaged object, or a part of the store that is away: such a key is neither deleted nor refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_the_store_never_gets_done_keeps_nobody_else_and_costs_no_attempt() {
+    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let key = world.put("damaged", "a", Ago(120.0)).await;
+    for n in 0..9 {
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
+    }
+    s3.mood(refusing(key.clone(), "InternalError"));
+    let summary = drain(&worker).await;
+    assert_eq!((summary.rows_deleted, summary.rows_failed), (9, 1));
+    assert_eq!(summary.stopped_because, StoppedBecause::Failed, "said, not hidden");
+    let waits = "SELECT doomed_key FROM pastes WHERE short_code = 'damaged' AND attempts = 0
+                 AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL AND claim_id IS NULL
+                 AND retry_at > now() + interval '10 minutes'
+                 AND last_error = 'S3 InternalError: no'";
+    assert_eq!(world.text(waits).await, Some(key));
+    world.assert_consistent().await;
+    s3.mood(Mood::Fine);
+    world.end_backoff().await;
+    assert_eq!(drain(&world.worker().await).await.objects_deleted, 1);
+    world.assert_drained().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_error() {
     let (world, s3, worker) = world_with(Mood::Fine).await;

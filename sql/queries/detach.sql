@@ -1,21 +1,24 @@
 -- Detach: take rows that cannot be worked on out of their claim, inside the release or finish
--- transaction. They count an attempt, back off, and become dead letters at the last one.
+-- transaction. They back off; those whose own fault it is count an attempt, and become dead letters
+-- at the last one.
 -- $1 claim id, $2 short codes, $3 errors, $4 keys still owed (NULL = none), $5 true when the
 -- batch was released (the row holds no reference any more), $6 max attempts,
--- $7 backoff cap in seconds.
+-- $7 backoff cap in seconds, $8 whether it is the row's own fault.
 UPDATE pastes
 SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
     claim_id = NULL,
     content_hash = CASE WHEN $5::boolean THEN NULL ELSE pastes.content_hash END,
     doomed_key = CASE WHEN $5::boolean THEN bad.s3_key ELSE pastes.doomed_key END,
-    attempts = least(pastes.attempts + 1, 32767),
+    attempts = least(pastes.attempts + bad.own_fault::int, 32767),
     retry_at = CASE
+        WHEN NOT bad.own_fault THEN now() + $7::float8 * interval '1 second'
         WHEN pastes.attempts + 1 >= $6::int THEN 'infinity'
-        ELSE now() + least((pastes.attempts + 1) ^ 2, $7::float8) * interval '1 second'
+        ELSE now() + least((pastes.attempts + 1) ^ 2, $7) * interval '1 second'
     END,
     last_error = bad.error
-FROM unnest($2::text[], $3::text[], $4::text[]) AS bad (short_code, error, s3_key)
+FROM unnest($2::text[], $3::text[], $4::text[], $8::boolean[])
+     AS bad (short_code, error, s3_key, own_fault)
 WHERE pastes.short_code = bad.short_code
   AND pastes.claim_id = $1
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'

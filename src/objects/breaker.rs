@@ -13,6 +13,8 @@ impl Breaker {
     /// Learns from a call. Throttling is an answer, and so is a refusal that is one key's own.
     pub fn note(&self, called: &Result<Answer, CallError>) {
         let trouble = match called {
+            // One key's trouble may be its own; the probe's is told to whoever probes.
+            Ok(answer) if answer.verdicts.len() == 1 && answer.trouble().is_some() => return,
             Ok(answer) => answer.trouble(),
             Err(CallError::Rejected(_) | CallError::Again { slow_down: true, .. }) => return,
             Err(CallError::NoBucket) => Some("the bucket does not exist".into()),

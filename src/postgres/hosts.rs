@@ -25,7 +25,7 @@ impl Target {
     }
 
     /// How long it may take to have tried every host.
-    pub(super) fn patience(&self) -> Duration {
+    pub fn patience(&self) -> Duration {
         let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
         CONNECT_TIMEOUT * u32::try_from(hosts + 1).unwrap_or(u32::MAX)
     }

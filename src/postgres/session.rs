@@ -19,12 +19,14 @@ const SESSION_MARKED: &str = include_str!("../../sql/queries/session_marked.sql"
 
 /// Times are in milliseconds. No session holds anything for long: a worker frozen in the middle of
 /// a transaction loses its locks, and writers and watchdog go on.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("statement_timeout", "60000"),
     ("lock_timeout", "5000"),
     ("idle_in_transaction_session_timeout", "5000"),
     ("default_transaction_isolation", "read committed"),
     ("synchronous_commit", "on"),
+    // Below that Postgres would not tell of a COMMIT that the standby has not confirmed.
+    ("client_min_messages", "warning"),
     ("plan_cache_mode", "force_custom_plan"),
     ("TimeZone", "UTC"),
 ];

@@ -12,7 +12,7 @@ use crate::{
     config::Settings,
     failpoint,
     migrate::{self, SchemaError},
-    postgres::{describe, describe_pool},
+    postgres::{answered, describe, describe_pool},
 };
 
 const TIME_TO_BEAT: &str = include_str!("../../sql/queries/time_to_beat.sql");
@@ -42,10 +42,12 @@ pub async fn let_workers_beat_first(
     stop: &CancellationToken,
 ) -> Result<(), PoolError> {
     let (stuck_after, beats) = (settings.watchdog.stuck_after, settings.worker.three_heartbeats());
-    let client = pool.get().await?;
-    let needed = [stuck_after.as_secs_f64(), beats.as_secs_f64()];
-    let wait_s: f64 =
-        client.query_one(TIME_TO_BEAT, &[&needed[0], &needed[1]]).await?.get("wait_s");
+    let look = async {
+        let client = pool.get().await?;
+        let times = [stuck_after.as_secs_f64(), beats.as_secs_f64()];
+        Ok::<_, PoolError>(client.query_one(TIME_TO_BEAT, &[&times[0], &times[1]]).await?)
+    };
+    let wait_s: f64 = answered(look).await?.get("wait_s");
     if wait_s > 0.0 {
         info!(wait_s, "Postgres has just started: letting workers beat before claims are reset");
         tokio::select! {
@@ -75,32 +77,38 @@ impl From<tokio_postgres::Error> for SweepError {
 /// Resets all that is stuck right now.
 pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, SweepError> {
     let (mut swept, mut stubborn) = (Swept::default(), Vec::new());
-    loop {
-        let mut client = pool.get().await?;
-        let mut transaction = client.transaction().await?;
-        if !elected(&transaction).await? {
-            swept.not_elected = true;
-            return Ok(swept);
-        }
-        failpoint::reached("sweep.before");
-        let claims =
-            reset_silent(&mut transaction, settings, &mut swept.reset, &mut stubborn).await?;
-        let orphans = match claims {
-            0 => reset_orphans(&transaction, settings).await?,
-            _ => 0,
-        };
-        transaction.commit().await?;
-        if claims > 0 {
-            failpoint::reached("sweep.committed");
-        }
-        if orphans > 0 {
-            failpoint::reached("orphans.committed");
-        }
-        swept.orphans += orphans;
-        if claims == 0 && orphans == 0 {
-            return Ok(swept);
-        }
+    while answered(sweep_some(pool, settings, &mut swept, &mut stubborn)).await? {}
+    Ok(swept)
+}
+
+/// One short transaction. True: there may be more.
+async fn sweep_some(
+    pool: &Pool,
+    settings: &Settings,
+    swept: &mut Swept,
+    stubborn: &mut Vec<i64>,
+) -> Result<bool, SweepError> {
+    let mut client = pool.get().await?;
+    let mut transaction = client.transaction().await?;
+    if !elected(&transaction).await? {
+        swept.not_elected = true;
+        return Ok(false);
     }
+    failpoint::reached("sweep.before");
+    let claims = reset_silent(&mut transaction, settings, &mut swept.reset, stubborn).await?;
+    let orphans = match claims {
+        0 => reset_orphans(&transaction, settings).await?,
+        _ => 0,
+    };
+    transaction.commit().await?;
+    if claims > 0 {
+        failpoint::reached("sweep.committed");
+    }
+    if orphans > 0 {
+        failpoint::reached("orphans.committed");
+    }
+    swept.orphans += orphans;
+    Ok(claims > 0 || orphans > 0)
 }
 
 async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {

@@ -82,7 +82,11 @@ impl Watchdog {
             if !was_ready {
                 self.wait_for_postgres(shutdown).await;
             }
-            match self.tick().await {
+            let ticked = tokio::select! {
+                ticked = self.tick() => ticked,
+                () = shutdown.stop.cancelled() => return Ok(()),
+            };
+            match ticked {
                 Ok(_) => {
                     if !was_ready {
                         info!("Postgres is back");

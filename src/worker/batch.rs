@@ -49,12 +49,16 @@ impl Worker {
                 Err(StepError::Surroundings("asked to stop".into()))
             }
         };
-        let end = self.settle_end(&claim, ended).await;
-        if self.open.remove(claim.fence.claim) {
+        let (end, still_open) = self.settle_end(&claim, ended).await;
+        // In this order: a look in between finds the claim, and does no harm.
+        let silent = self.open.remove(claim.fence.claim);
+        if silent || still_open {
             self.open.lose_sight();
-            return BatchEnd::Troubled("no beat reached Postgres for stuck_after".into());
         }
-        end
+        match silent {
+            true => BatchEnd::Troubled("no beat reached Postgres for stuck_after".into()),
+            false => end,
+        }
     }
 
     async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<(), StepError> {
@@ -88,35 +92,35 @@ impl Worker {
         Ok(())
     }
 
-    async fn settle_end(&self, claim: &Claim, ended: Result<(), StepError>) -> BatchEnd {
+    /// How the batch ended, and whether its claim may still be open.
+    async fn settle_end(&self, claim: &Claim, ended: Result<(), StepError>) -> (BatchEnd, bool) {
         match ended {
-            Ok(()) => BatchEnd::Finished,
+            Ok(()) => (BatchEnd::Finished, false),
             Err(StepError::Lost(lost)) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
-                BatchEnd::Lost
+                (BatchEnd::Lost, false)
             }
             Err(StepError::Surroundings(reason)) => {
-                self.give_back_or_say(claim, &reason).await;
-                BatchEnd::Troubled(reason)
+                let still_open = !self.give_back_or_say(claim, &reason).await;
+                (BatchEnd::Troubled(reason), still_open)
             }
             Err(StepError::Hopeless(reason)) => {
-                self.give_back_or_say(claim, &reason).await;
-                BatchEnd::Hopeless(reason)
+                let still_open = !self.give_back_or_say(claim, &reason).await;
+                (BatchEnd::Hopeless(reason), still_open)
             }
         }
     }
 
-    async fn give_back_or_say(&self, claim: &Claim, reason: &str) {
+    async fn give_back_or_say(&self, claim: &Claim, reason: &str) -> bool {
         let id = claim.fence.claim;
         self.open.progress(id, STEP_PATIENCE + SLACK);
-        match self.give_back(claim.fence, reason).await {
+        let given_back = self.give_back(claim.fence, reason).await;
+        match &given_back {
             Ok(reset) => self.tally.given_back(reset.claims),
-            Err(failure) => {
-                self.open.lose_sight();
-                warn!(claim = id, "claim {id} could not be given back yet: {failure}");
-            }
+            Err(failure) => warn!(claim = id, "claim {id} could not be given back yet: {failure}"),
         }
+        given_back.is_ok()
     }
 }
 

@@ -96,8 +96,10 @@ impl Worker {
             let attempt = self.claim_rows(Wanted { size, ..wanted }, &mut suspect);
             match answered(attempt).await {
                 Err(ClaimError::Postgres(PgError::Backend(error))) if is_row_fault(&error) => {
-                    self.open.regain_sight(1);
                     let Some(culprit) = suspect else {
+                        if size == 1 {
+                            return Err(error.into());
+                        }
                         size = size.div_ceil(2);
                         continue;
                     };
@@ -152,9 +154,15 @@ impl Worker {
         }
         failpoint::reached("claim.before");
         self.open.lose_sight();
+        // That is an answer: the transaction is rolled back.
+        let answered_no = |error: tokio_postgres::Error| {
+            self.open.regain_sight(usize::from(is_row_fault(&error)));
+            error
+        };
         let rows = transaction
             .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible, &*suspect])
-            .await?;
+            .await
+            .map_err(answered_no)?;
         let Some(first) = rows.first() else {
             // Waited for: rows that must run alone are locked by now, and the next one to hold the
             // lock would pass them by.
@@ -175,7 +183,7 @@ impl Worker {
                 attempts: row.get("attempts"),
             });
         }
-        transaction.commit().await?;
+        transaction.commit().await.map_err(answered_no)?;
         failpoint::reached("claim.committed");
         self.open.regain_sight(1);
         self.tally.claimed(started.elapsed());

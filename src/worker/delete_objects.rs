@@ -9,7 +9,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{Worker, batch::SLACK, detach::Bad};
-use crate::claim::{Claim, Released, StepError};
+use crate::{
+    claim::{Claim, Released, StepError},
+    objects::Deleted,
+};
 
 /// What became of a batch's objects.
 #[derive(Debug, Default)]
@@ -37,13 +40,16 @@ impl Worker {
         let keys: Vec<String> = heirs.keys().map(ToString::to_string).collect();
         let progress = || self.open.progress(claim.fence.claim, self.delete_allowed());
         let outcome = self.objects.delete(&keys, progress).await;
-        let refused = outcome.map_err(|error| StepError::Surroundings(error.to_string()))?.refused;
-        let deleted = keys.len() - refused.len();
-        let to_bad = |(key, error): (String, String)| {
+        let Deleted { refused, stuck } =
+            outcome.map_err(|error| StepError::Surroundings(error.to_string()))?;
+        let deleted = keys.len() - refused.len() - stuck.len();
+        let to_bad = |own_fault: bool, (key, error): (String, String)| {
             let short_code = heirs.get(&key)?.to_string();
-            Some(Bad { short_code, error, owed_key: Some(key) })
+            Some(Bad { short_code, error, owed_key: Some(key), own_fault })
         };
-        Ok(ObjectsGone { deleted, bad: refused.into_iter().filter_map(to_bad).collect() })
+        let refused = refused.into_iter().filter_map(|key| to_bad(true, key));
+        let stuck = stuck.into_iter().filter_map(|key| to_bad(false, key));
+        Ok(ObjectsGone { deleted, bad: refused.chain(stuck).collect() })
     }
 
     /// How long a single call and what follows from it may take before the batch counts as wedged.

@@ -16,10 +16,13 @@ pub(super) struct Bad {
     pub error: String,
     /// The object that it still owes S3, if its batch was released.
     pub owed_key: Option<String>,
+    /// Counts as an attempt. Otherwise it waits for as long as backing off may take.
+    pub own_fault: bool,
 }
 
 impl Worker {
-    /// The rows count an attempt and back off; at the last attempt they become dead letters.
+    /// The rows back off. If it is their own fault they count an attempt, and become dead letters
+    /// at the last one.
     pub(super) async fn detach(
         &self,
         transaction: &Transaction<'_>,
@@ -31,10 +34,14 @@ impl Worker {
         let errors: Vec<String> =
             bad.iter().map(|bad| bad.error.chars().take(LONGEST_ERROR).collect()).collect();
         let keys: Vec<Option<&str>> = bad.iter().map(|bad| bad.owed_key.as_deref()).collect();
+        let own_faults: Vec<bool> = bad.iter().map(|bad| bad.own_fault).collect();
         let max_attempts = i32::from(self.settings.worker.max_attempts);
         let cap = self.settings.worker.backoff_cap.as_secs_f64();
         let rows = transaction
-            .query(DETACH, &[&claim, &codes, &errors, &keys, &released, &max_attempts, &cap])
+            .query(
+                DETACH,
+                &[&claim, &codes, &errors, &keys, &released, &max_attempts, &cap, &own_faults],
+            )
             .await?;
         let dead = rows.iter().filter(|row| row.get::<_, bool>("dead_letter")).count();
         warn!(

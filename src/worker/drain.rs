@@ -164,7 +164,7 @@ impl Drain {
             }
             Ok(0) => return Some((StoppedBecause::Drained, None)),
             Ok(_) => {}
-            Err(reason) => self.trouble = Some(reason),
+            Err(failure) => self.trouble = Some(failure.to_string()),
         }
         None
     }
@@ -180,6 +180,13 @@ impl Drain {
         }
         self.wait(jittered(Duration::from_millis(100))).await;
         None
+    }
+
+    /// Takes note of batches that have ended already.
+    pub(super) async fn reap(&mut self) {
+        while let Some(ended) = self.batches.try_join_next_with_id() {
+            self.note(ended).await;
+        }
     }
 
     /// Waits for a batch to end, at most so long, and not past a stop.
@@ -225,8 +232,8 @@ impl Drain {
                 if let Some((fence, _)) = flight {
                     self.worker.open.remove(fence.claim);
                     error!(claim = fence.claim, "claim {} broke off: {error}", fence.claim);
-                    // Failing here leaves it for later, or to the watchdog, which counts the
-                    // attempt as well.
+                    // Failing here leaves it for later, when it costs nobody an attempt, or to
+                    // the watchdog, which counts one.
                     if self.worker.hand_in_broken(fence).await.is_err() {
                         self.worker.open.lose_sight();
                     }

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use super::brake::brake;
+use super::brake::{Taken, brake};
 use crate::{config::Brake, postgres::describe};
 
 const DRY_RUN: &str = include_str!("../../sql/queries/dry_run.sql");
@@ -30,7 +30,7 @@ pub async fn dry_run(
         transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
         let row = transaction.query_one(DRY_RUN, &[]).await?;
         transaction.commit().await?;
-        let brake = brake(client, settings, 0, limit).await?;
+        let brake = brake(client, settings, Taken::default(), limit).await?;
         Ok::<_, tokio_postgres::Error>((row, brake))
     };
     let counted = counted.await.map_err(|error| anyhow!("dry run: {}", describe(&error)));

@@ -89,7 +89,12 @@ impl Worker {
                 // Their references are released and their objects are gone: nothing is owed.
                 let stubborn: Vec<Bad> = stubborn
                     .into_iter()
-                    .map(|(code, error)| Bad { short_code: code.into(), error, owed_key: None })
+                    .map(|(code, error)| Bad {
+                        short_code: code.into(),
+                        error,
+                        owed_key: None,
+                        own_fault: true,
+                    })
                     .collect();
                 self.detach(&transaction, id, &stubborn, true).await?;
                 bad.extend(stubborn);

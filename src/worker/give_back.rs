@@ -10,7 +10,7 @@ use crate::{
     backoff::backoff,
     claim::{Fence, StepError},
     failpoint,
-    postgres::{answered, describe_pool, is_hopeless},
+    postgres::{answered, describe, describe_pool, is_hopeless},
     watchdog::reset::{LockedClaim, Reset, Why, reset},
 };
 
@@ -47,7 +47,10 @@ impl Worker {
                     (describe_pool(&error), hopeless)
                 }
             };
-            if hopeless || Instant::now() >= give_up {
+            if hopeless {
+                return Err(StepError::Hopeless(reason));
+            }
+            if Instant::now() >= give_up {
                 return Err(StepError::Surroundings(reason));
             }
             tokio::time::sleep(backoff(tries)).await;
@@ -71,16 +74,18 @@ impl Worker {
 
     /// After a claim whose answer was lost, or one that could not be given back: waits for the old
     /// backend, then gives back every open claim of this worker that it does not know of.
-    pub async fn give_back_unknown(&self) -> Result<usize, String> {
+    pub async fn give_back_unknown(&self) -> Result<usize, StepError> {
         // A batch that ends meanwhile may add another one, which this look does not see.
         let looked_for = self.open.out_of_sight();
         let unknown = answered(self.unknown_claims()).await;
-        let unknown = unknown.map_err(|error| describe_pool(&error))?;
+        let unknown = unknown.map_err(|error| match &error {
+            PgError::Backend(cause) if is_hopeless(cause) => StepError::Hopeless(describe(cause)),
+            error => StepError::Surroundings(describe_pool(error)),
+        })?;
         for claim in &unknown {
             warn!(claim, "claim {claim} is open, but nobody works on it: giving it back");
             let fence = Fence { claim: *claim, worker: self.id };
-            let given_back = self.give_back(fence, "left behind by its worker").await;
-            let reset = given_back.map_err(|error| error.to_string())?;
+            let reset = self.give_back(fence, "left behind by its worker").await?;
             self.tally.given_back(reset.claims);
         }
         self.open.regain_sight(looked_for);
@@ -95,9 +100,10 @@ impl Worker {
         let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);
         let stop = &self.shutdown.stop;
         loop {
-            let Err(reason) = self.give_back_unknown().await else {
+            let Err(failure) = self.give_back_unknown().await else {
                 return Ok(());
             };
+            let reason = failure.to_string();
             if self.open.out_of_sight() == 0 {
                 return Ok(());
             }
@@ -107,7 +113,8 @@ impl Worker {
             if stop.is_cancelled() {
                 give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);
             }
-            if Instant::now() >= give_up {
+            let hopeless = matches!(failure, StepError::Hopeless(_));
+            if hopeless || Instant::now() >= give_up {
                 let frees = humantime::format_duration(stuck_after);
                 return Err(format!(
                     "open claims could not be given back: {reason}; \

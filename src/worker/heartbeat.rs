@@ -42,7 +42,7 @@ impl Worker {
     ) -> Result<(), String> {
         // A beat that hangs must not keep silent claims from being dropped in time.
         let most = self.settings.watchdog.stuck_after / 2;
-        let patience = every.max(Duration::from_secs(5)).min(most);
+        let patience = every.max(self.target.patience()).min(most);
         let beat = async {
             let client = match connection.take().filter(|client| !client.is_closed()) {
                 Some(client) => client,

@@ -114,7 +114,7 @@ impl Lock {
 
     /// Releases the lock if it is still ours. Failing is harmless: the TTL ends it.
     pub async fn release(&self, token: &str) {
-        let Ok(mut connection) = self.redis.connection().await else {
+        let Ok(mut connection) = self.redis.connection_by_all_means().await else {
             return;
         };
         failpoint::reached("lock.before_releasing");

@@ -186,7 +186,8 @@ impl Plan {
         self.bodies.retain(|body| !bad.contains_key(&body.hash));
         let faulty = |paste: &crate::claim::Paste| {
             let error = bad.get(paste.content_hash.as_ref()?)?.clone();
-            Some(Bad { short_code: paste.short_code.clone(), error, owed_key: None })
+            let short_code = paste.short_code.clone();
+            Some(Bad { short_code, error, owed_key: None, own_fault: true })
         };
         claim.pastes.iter().filter_map(faulty).collect()
     }

@@ -49,7 +49,11 @@ impl Worker {
             watchdog::let_workers_beat_first(pool, settings, &self.shutdown.stop).await?;
             watchdog::sweep(pool, settings).await
         };
-        match swept.await {
+        let swept = tokio::select! {
+            swept = swept => swept,
+            () = self.shutdown.stop.cancelled() => return 0,
+        };
+        match swept {
             Ok(swept) => swept.reset.claims,
             Err(error) => {
                 warn!("the sweep at start did not succeed: {error}");
@@ -66,9 +70,10 @@ impl Worker {
             true => Ok(0),
             false => answered(self.still_there(&figures)).await.map(|named| named + unnamed),
         };
+        let suspected = figures.suspected.len() as u64;
         let mut summary = figures.into_summary(self.id, because, error, elapsed);
         summary.left = answered(self.left()).await.ok();
-        let remaining = remaining.unwrap_or(summary.rows_failed);
+        let remaining = remaining.unwrap_or(summary.rows_failed.max(suspected));
         summary.rows_failed = remaining;
         if remaining > 0 && because == StoppedBecause::Drained {
             summary.stopped_because = StoppedBecause::Failed;

@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{PgError, Worker, brake::brake, drain::Drain, summary::StoppedBecause};
+use super::{
+    PgError, Worker,
+    brake::{BRAKE_WITHIN, Taken, brake},
+    drain::Drain,
+    summary::StoppedBecause,
+};
 use crate::{
     fleet,
-    postgres::{answered, describe_pool},
+    postgres::{describe, describe_pool, is_hopeless},
 };
 
 const PAUSE_CHECK: Duration = Duration::from_secs(2);
@@ -24,11 +29,8 @@ impl Drain {
         if let Some(reason) = self.hopeless.take() {
             return Some((StoppedBecause::Failed, Some(reason)));
         }
-        if self.worker.shutdown.stop.is_cancelled() {
-            return Some((StoppedBecause::Signal, None));
-        }
-        if self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Some((StoppedBecause::Deadline, None));
+        if let Some(stop) = self.is_over() {
+            return Some(stop);
         }
         if self.options.limit.is_some_and(|limit| self.worker.tally.rows() >= limit) {
             return Some((StoppedBecause::Limit, None));
@@ -45,17 +47,35 @@ impl Drain {
         self.must_brake().await
     }
 
+    fn is_over(&self) -> Option<Stop> {
+        if self.worker.shutdown.stop.is_cancelled() {
+            return Some((StoppedBecause::Signal, None));
+        }
+        let over = self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        over.then_some((StoppedBecause::Deadline, None))
+    }
+
     /// Nothing is claimed before this was answered: not to know is trouble.
     async fn must_brake(&mut self) -> Option<Stop> {
         let started = Instant::now();
         if self.brake_again.is_some_and(|again| started < again) {
             return None;
         }
-        match answered(self.worker.brake(self.options.limit)).await {
+        let (limit, in_flight) = (self.options.limit, self.rows_in_flight());
+        let look = timeout(BRAKE_WITHIN, self.worker.brake(in_flight, limit));
+        let Some(judged) = self.unless_stopped(look).await else {
+            return self.is_over();
+        };
+        let too_long = |_| PgError::Timeout(deadpool_postgres::TimeoutType::Recycle);
+        match judged.map_err(too_long).flatten() {
             Ok(judged) => {
                 let pause = BRAKE_CHECK.max(started.elapsed() * BRAKE_SHARE);
                 self.brake_again = Some(Instant::now() + pause);
                 judged.map(|reason| (StoppedBecause::Brake, Some(reason)))
+            }
+            Err(PgError::Backend(error)) if is_hopeless(&error) => {
+                self.hopeless = Some(format!("the brake cannot look: {}", describe(&error)));
+                None
             }
             Err(error) => {
                 self.trouble = Some(format!("the brake cannot look: {}", describe_pool(&error)));
@@ -76,9 +96,10 @@ impl Drain {
 }
 
 impl Worker {
-    async fn brake(&self, limit: Option<u64>) -> Result<Option<String>, PgError> {
+    async fn brake(&self, in_flight: u64, limit: Option<u64>) -> Result<Option<String>, PgError> {
         let mut client = self.pool.get().await?;
-        Ok(brake(&mut client, &self.settings.brake, self.tally.rows(), limit).await?)
+        let taken = Taken { done: self.tally.rows(), in_flight };
+        Ok(brake(&mut client, &self.settings.brake, taken, limit).await?)
     }
 
     /// Why the fleet is paused, if it is. Who cannot read it learns of that at the next claim.

@@ -4,8 +4,8 @@
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::{Worker, drain::Drain, stop::Stop, summary::StoppedBecause};
-use crate::backoff::backoff;
+use super::{Worker, claim::ClaimError, drain::Drain, stop::Stop, summary::StoppedBecause};
+use crate::{backoff::backoff, config::WhenUnavailable};
 
 impl Drain {
     /// What failed and has not been seen to work since.
@@ -18,6 +18,7 @@ impl Drain {
     /// the first trouble to the next batch that is finished: what answers a question but lets every
     /// batch fail does not work.
     pub(super) async fn wait_for_surroundings(&mut self, reason: String) -> Option<Stop> {
+        self.reap().await;
         let since = *self.trouble_since.get_or_insert_with(Instant::now);
         let patience = self.worker.settings.worker.patience;
         if since.elapsed() >= patience {
@@ -42,7 +43,7 @@ impl Drain {
     }
 
     /// A look that a signal or the deadline cuts short.
-    async fn unless_stopped<T>(&self, look: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn unless_stopped<T>(&self, look: impl Future<Output = T>) -> Option<T> {
         let deadline = self.options.deadline;
         let out_of_time = async {
             match deadline {
@@ -59,9 +60,14 @@ impl Drain {
 }
 
 impl Worker {
-    /// Do Postgres and S3 answer? Also settles claims whose answer was lost.
+    /// Do Postgres, S3 and, if it is waited for, Redis answer? Also settles claims whose answer was
+    /// lost.
     async fn surroundings(&self) -> Result<(), String> {
-        self.give_back_unknown().await?;
+        self.give_back_unknown().await.map_err(|error| error.to_string())?;
+        if self.settings.lock.when_unavailable == WhenUnavailable::Wait {
+            let pinged = self.redis.ping().await;
+            pinged.map_err(|reason| ClaimError::NoLock(reason).to_string())?;
+        }
         self.objects.probe().await.map_err(|error| error.to_string())
     }
 }
