@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
+pub mod database;
 pub mod faulty_s3;
 pub mod invariants;
 pub mod pgbouncer;
@@ -25,7 +26,6 @@ use deadpool_postgres::Pool;
 use paste_cleanup::{
     claim::Claim,
     config::{Settings, defaults},
-    migrate,
     objects::Objects,
     postgres::Target,
     shutdown::Shutdown,
@@ -34,21 +34,14 @@ use paste_cleanup::{
 };
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
-use tokio_postgres::{Client, NoTls, types::ToSql};
+use tokio_postgres::{Client, types::ToSql};
 use uuid::Uuid;
 
+use database::{WATCHDOG, WORKER, migrate_at, migrated_database, url_as, url_of};
+pub use database::{connect, empty_database, try_connect};
 use invariants::{Expected, Store};
 use postgres::Postgres;
 pub use process::{Process, Signal};
-
-const TEMPLATE: &str = "paste_cleanup_template";
-/// The fleet's logins, and the groups of `sql/roles.sql` that give them all they have. They belong
-/// to the whole server, and are made with the template.
-const WORKER: &str = "suite_worker";
-const WATCHDOG: &str = "suite_watchdog";
-const LOGINS: &str = "
-    CREATE ROLE suite_worker LOGIN PASSWORD 'suite' IN ROLE cleanup_worker;
-    CREATE ROLE suite_watchdog LOGIN PASSWORD 'suite' IN ROLE cleanup_watchdog";
 
 /// One test's database and bucket, and a client to each. Workers and watchdogs have the rights of
 /// their roles, and not one more; the test itself is the owner.
@@ -79,79 +72,6 @@ pub use Expires::{Ago, In, Never};
 pub fn env(name: &str) -> String {
     std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
         .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: run the tests with ops/test"))
-}
-
-/// A connection to any URL; ends with the test.
-pub async fn connect(url: &str) -> Client {
-    try_connect(url).await.expect("connect")
-}
-
-/// `None`: the server is away.
-pub async fn try_connect(url: &str) -> Option<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
-    tokio::spawn(connection);
-    Some(client)
-}
-
-fn url_of(database: &str) -> String {
-    let maintenance = env("DATABASE_URL");
-    let (server, _) = maintenance.rsplit_once('/').expect("a URL with a database");
-    format!("{server}/{database}")
-}
-
-/// The same database as a login of the fleet.
-fn url_as(login: &str, url: &str) -> String {
-    let (_, server) = url.split_once('@').expect("a URL with a user");
-    format!("postgres://{login}:suite@{server}")
-}
-
-/// A database of its own without any tables.
-pub async fn empty_database() -> (String, Client) {
-    let name = format!("t{}", Uuid::new_v4().simple());
-    let maintenance = connect(&env("DATABASE_URL")).await;
-    maintenance.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("create database");
-    let url = url_of(&name);
-    let client = connect(&url).await;
-    (url, client)
-}
-
-/// A migrated database, made from a template that the first test migrates.
-async fn migrated_database() -> String {
-    let maintenance = connect(&env("DATABASE_URL")).await;
-    let lock = "SELECT pg_advisory_lock(4711)";
-    maintenance.batch_execute(lock).await.expect("template lock");
-    let there = maintenance
-        .query_opt("SELECT FROM pg_database WHERE datname = $1 AND datistemplate", &[&TEMPLATE])
-        .await
-        .expect("look for template");
-    if there.is_none() {
-        let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}")).await;
-        maintenance.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.expect("template");
-        migrate_at(&url_of(TEMPLATE)).await;
-        let done = format!("ALTER DATABASE {TEMPLATE} IS_TEMPLATE true");
-        maintenance.batch_execute(&done).await.expect("finish template");
-    }
-    let name = format!("t{}", Uuid::new_v4().simple());
-    // The template's last session may still be on its way out.
-    for _ in 0..50 {
-        let create = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
-        if maintenance.batch_execute(&create).await.is_ok() {
-            maintenance.batch_execute("SELECT pg_advisory_unlock(4711)").await.expect("unlock");
-            return name;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("cannot create a database from {TEMPLATE}");
-}
-
-/// Migrates the first database of a server, and makes the logins that belong to the whole server.
-async fn migrate_at(url: &str) {
-    let client = connect(url).await;
-    let options = migrate::Options { remove_blockers: false, roles: true };
-    migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
-    let forget = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}");
-    client.batch_execute(&forget).await.expect("forget half-made logins");
-    client.batch_execute(LOGINS).await.expect("logins");
 }
 
 impl World {
