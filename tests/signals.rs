@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::{
     faulty_s3::{FaultyS3, Mood},
     process::Running,
+    proxy::{Fault, Proxy, address_of},
     *,
 };
 
@@ -90,4 +93,25 @@ async fn sigkill_leaves_only_what_the_watchdog_resets() {
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 20);
     assert_eq!(world.read("live").await.as_deref(), Some("b1"));
     world.assert_drained().await;
+}
+
+/// A server that takes a statement and never answers: frozen, or with a stuck disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_that_hangs_does_not_keep_a_run_or_a_watchdog_from_stopping() {
+    let world = World::new().await;
+    for (program, args, url, code) in [
+        ("cleanup-worker", &["run"][..], world.worker_url(), 3),
+        ("cleanup-watchdog", &[], world.watchdog_url.clone(), 0),
+    ] {
+        let proxy = Proxy::start(&address_of(&world.database_url)).await;
+        proxy.arm(Fault::Swallow("hashtext('watchdog')"));
+        let process = world.program(program).args(args).env("DATABASE_URL", &proxy.through(&url));
+        let running = process.env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0").start();
+        while proxy.fired() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        running.signal(Signal::TERM);
+        let ended = tokio::time::timeout(Duration::from_secs(60), running.end()).await;
+        assert_eq!(ended.expect("it hears the signal").code(), code, "{program}");
+    }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     fleet,
-    postgres::{describe, describe_pool, is_hopeless},
+    postgres::{describe_pool, is_hopeless},
 };
 
 const PAUSE_CHECK: Duration = Duration::from_secs(2);
@@ -73,12 +73,12 @@ impl Drain {
                 self.brake_again = Some(Instant::now() + pause);
                 judged.map(|reason| (StoppedBecause::Brake, Some(reason)))
             }
-            Err(PgError::Backend(error)) if is_hopeless(&error) => {
-                self.hopeless = Some(format!("the brake cannot look: {}", describe(&error)));
-                None
-            }
             Err(error) => {
-                self.trouble = Some(format!("the brake cannot look: {}", describe_pool(&error)));
+                let reason = format!("the brake cannot look: {}", describe_pool(&error));
+                if matches!(&error, PgError::Backend(cause) if is_hopeless(cause)) {
+                    return Some((StoppedBecause::Failed, Some(reason)));
+                }
+                self.trouble = Some(reason);
                 None
             }
         }
