@@ -143,7 +143,9 @@ async fn a_postgres_that_comes_back_finds_the_run_going_on() {
     s3.let_go();
     worker.until_it_says("trying again").await;
     proxy.up();
-    assert_recovered(&world, &worker.end().await, 30).await;
+    let ended = worker.end().await;
+    assert_eq!(ended.json()["claims_given_back"], 0, "{}", ended.stderr());
+    assert_recovered(&world, &ended, 30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,6 +22,8 @@ use tokio::{
 
 use super::{World, invariants::Store};
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What a call is answered.
 #[derive(Clone)]
 pub enum Mood {
@@ -133,8 +135,7 @@ impl FaultyS3 {
 
     /// Waits for a DeleteObjects call that names an object of the test (not a probe).
     pub async fn called(&self, times: usize) {
-        let mut calls = self.calls.subscribe();
-        calls.wait_for(|seen| *seen >= times).await.expect("calls");
+        at_least(&self.calls, times).await;
     }
 
     /// How many calls only asked whether deleting works.
@@ -144,8 +145,7 @@ impl FaultyS3 {
 
     /// Waits for so many of these.
     pub async fn probed(&self, times: usize) {
-        let mut probes = self.probes.subscribe();
-        probes.wait_for(|seen| *seen >= times).await.expect("probes");
+        at_least(&self.probes, times).await;
     }
 
     /// Waits until every late and repeated deletion has happened.
@@ -241,6 +241,12 @@ impl Mood {
     fn refuses(&self, key: &str) -> bool {
         matches!(self, Self::Refusing { text, .. } | Self::Insulting { text, .. } if key.contains(text))
     }
+}
+
+async fn at_least(count: &watch::Sender<usize>, times: usize) {
+    let mut count = count.subscribe();
+    let waited = tokio::time::timeout(PATIENCE, count.wait_for(|seen| *seen >= times)).await;
+    assert!(waited.is_ok(), "not called {times} times");
 }
 
 /// The answer of a mood that deletes nothing.
