@@ -3,6 +3,7 @@
 use std::{
     path::PathBuf,
     process::{Output, Stdio},
+    time::Duration,
 };
 
 use rustix::process::Pid;
@@ -11,6 +12,9 @@ use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStderr, Command},
 };
+
+/// How long a line of a program is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that is about to be started. Its environment holds nothing but what it is given.
 pub struct Process {
@@ -85,8 +89,7 @@ impl Process {
 impl Running {
     /// Reads log lines until one contains the text.
     pub async fn until_it_says(&mut self, text: &str) -> String {
-        let patience = std::time::Duration::from_secs(60);
-        while let Ok(Ok(Some(line))) = tokio::time::timeout(patience, self.stderr.next_line()).await
+        while let Ok(Ok(Some(line))) = tokio::time::timeout(PATIENCE, self.stderr.next_line()).await
         {
             self.seen.push(line.clone());
             if line.contains(text) {
@@ -106,8 +109,13 @@ impl Running {
         rustix::process::kill_process(pid, signal).expect("send a signal");
     }
 
-    /// Waits for its end, with all that it printed.
-    pub async fn end(mut self) -> Ended {
+    /// Waits for its end, with all that it printed. A program that never ends fails its test.
+    pub async fn end(self) -> Ended {
+        let ended = tokio::time::timeout(PATIENCE * 3, self.end_at_last()).await;
+        ended.expect("it ends")
+    }
+
+    async fn end_at_last(mut self) -> Ended {
         let stderr = async {
             while let Ok(Some(line)) = self.stderr.next_line().await {
                 self.seen.push(line);
