@@ -30,7 +30,11 @@ impl SmallDisk {
         let mut holder = command.stdout(Stdio::piped()).spawn().expect("unshare");
         let stdout = holder.stdout.take().expect("stdout");
         let first = BufReader::new(stdout).lines().next();
-        assert!(first.is_some_and(|line| line.is_ok()), "a tmpfs on {}", place.display());
+        let mounted = first.is_some_and(|line| line.is_ok());
+        assert!(
+            mounted,
+            "no tmpfs: a container needs --privileged, a user kernel.unprivileged_userns_clone"
+        );
         Self { holder, place: place.into() }
     }
 
