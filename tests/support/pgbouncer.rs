@@ -5,18 +5,14 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
 };
 
-use tokio::{
-    net::TcpStream,
-    process::{Child, Command},
-};
+use tokio::process::{Child, Command};
 
 use super::{
     World,
     proxy::address_of,
-    servers::{free_port, runs_as_root, server_user},
+    servers::{free_port, runs_as_root, server_user, until_it_listens},
 };
 
 /// Gone with the test.
@@ -37,19 +33,8 @@ impl PgBouncer {
         let log = fs::File::create(config.with_extension("log")).expect("log");
         command.arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.kill_on_drop(true).spawn().expect("start pgbouncer");
-        let server = Self { port, _child: child };
-        server.ready().await;
-        server
-    }
-
-    async fn ready(&self) {
-        for _ in 0..500 {
-            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("PgBouncer did not start");
+        until_it_listens(port).await;
+        Self { port, _child: child }
     }
 
     /// The same URL, through the pooler.

@@ -68,18 +68,8 @@ impl Redis {
             extra.iter().map(|option| option.replace("{port}", &port.to_string())).collect();
         let child = spawn(port, &folder, &extra);
         let server = Self { child, port, folder, extra };
-        server.ready().await;
+        until_it_listens(port).await;
         server
-    }
-
-    async fn ready(&self) {
-        for _ in 0..500 {
-            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("Redis did not start");
     }
 
     pub fn port(&self) -> u16 {
@@ -100,7 +90,7 @@ impl Redis {
 
     pub async fn start_again(&mut self) {
         self.child = spawn(self.port, &self.folder, &self.extra);
-        self.ready().await;
+        until_it_listens(self.port).await;
     }
 }
 
@@ -121,6 +111,17 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
             }
         }
     })
+}
+
+/// Waits for a server that was just started.
+pub async fn until_it_listens(port: u16) {
+    for _ in 0..500 {
+        if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("nobody listens on port {port}");
 }
 
 pub fn free_port() -> u16 {
