@@ -304,6 +304,7 @@ shared_buffers = 256MB
 wal_level = replica
 fsync = off  # throw-away data; commits keep their order and meaning
 jit = off
+${PG_SETTINGS:-}
 EOF
   as_postgres "$PG_BIN/pg_ctl" --pgdata "$home/data" --log "$home/server.log" \
     --wait --timeout "$START_WITHIN" start || { cat "$home/server.log"; return 1; }
