@@ -118,6 +118,16 @@ impl Objects {
         self.breaker.reason().map(|reason| self.unavailable(reason))
     }
 
+    /// What calls wait for right now before they are made, if they do.
+    pub fn waiting_for(&self) -> Option<String> {
+        self.pace.waiting_for()
+    }
+
+    /// How long calls have waited for their turn, by the clock on the wall.
+    pub fn paced(&self) -> Duration {
+        self.pace.waited()
+    }
+
     /// Does deleting work at all? Asks with a key that cannot exist, so delete-only rights suffice.
     pub async fn probe(&self) -> Result<(), ObjectsError> {
         self.probe_key(&format!("{}{PROBE}", self.prefix)).await
@@ -202,7 +212,7 @@ impl Objects {
                 continue;
             }
             calls.push(again);
-            tokio::time::sleep(pause).await;
+            self.pace.rest(pause).await;
         }
         Ok(deleted)
     }
