@@ -49,6 +49,10 @@ pub struct Settings {
     /// `--override-brake`.
     #[config(nested)]
     pub brake: Brake,
+    /// Manners: what a run waits for before it claims more, for the sake of the service beside it.
+    /// Batches in flight go on; log, progress bar and summary name what is waited for.
+    #[config(nested)]
+    pub throttle: Throttle,
     /// Logs go to stderr; results go to stdout.
     #[config(nested)]
     pub log: Log,
@@ -201,6 +205,22 @@ pub struct Brake {
     /// The most pastes that one run may delete; counted exactly. Default: no limit.
     #[config(env = "CLEANUP_BRAKE_MAX_ROWS")]
     pub max_rows: Option<u64>,
+}
+
+#[derive(Config, Debug, Clone)]
+pub struct Throttle {
+    /// Pastes claimed per second and worker, by whole batches: with a low rate, lower
+    /// worker.batch_size, too. 0 = as fast as it goes.
+    #[config(env = "CLEANUP_THROTTLE_MAX_RATE", default = 0)]
+    pub max_rate: u32,
+    /// Claim nothing while a streaming standby is further behind than this, as the primary sees it
+    /// (pg_stat_replication.replay_lag). The worker's login needs pg_monitor to see it; without, it
+    /// warns and goes on. At least 100ms. Default: not looked at.
+    #[config(env = "CLEANUP_THROTTLE_MAX_REPLICA_LAG", deserialize_with = values::duration)]
+    pub max_replica_lag: Option<Duration>,
+    /// Claim nothing while this file exists, for example "/run/paste-cleanup.stop". Default: none.
+    #[config(env = "CLEANUP_THROTTLE_FLAG_FILE")]
+    pub flag_file: Option<PathBuf>,
 }
 
 #[derive(Config, Debug, Clone)]

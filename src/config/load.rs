@@ -187,6 +187,14 @@ impl Settings {
                 format!("brake.max_share is {}, not more than 0 to 1", self.brake.max_share),
             ),
             (
+                self.throttle.max_replica_lag.is_none_or(|lag| lag >= Duration::from_millis(100)),
+                "throttle.max_replica_lag is shorter than 100ms".into(),
+            ),
+            (
+                self.throttle.flag_file.as_ref().is_none_or(|path| path.is_absolute()),
+                "throttle.flag_file is not an absolute path".into(),
+            ),
+            (
                 self.cache.key_pattern.is_empty()
                     || self.cache.key_pattern.contains("{short_code}"),
                 format!(

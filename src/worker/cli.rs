@@ -38,6 +38,7 @@ Examples:
   cleanup-worker run --dry-run              what would go?
   cleanup-worker run --until 06:00          the nightly cron job
   cleanup-worker run --limit 1000           a careful first try
+  cleanup-worker run --max-rate 2000        gently, beside a busy service
   cleanup-worker run --override-brake       most of the table has expired, and that is right
   cleanup-worker run --format json | jq .rows_deleted
   CLEANUP_SCHEDULE_TIMEZONE=Europe/Berlin cleanup-worker schedule";
@@ -67,6 +68,9 @@ struct RunArgs {
     /// Batches in flight at once (worker.concurrency).
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
+    /// Pastes claimed per second (throttle.max_rate); 0 = as fast as it goes.
+    #[arg(long, value_name = "N")]
+    max_rate: Option<u32>,
     /// Delete although it is suspiciously much (brake.max_share, brake.max_rows).
     #[arg(long)]
     override_brake: bool,
@@ -113,6 +117,7 @@ impl RunArgs {
     fn apply(&self, settings: &mut Settings) -> Result<(), ConfigError> {
         settings.worker.batch_size = self.batch_size.unwrap_or(settings.worker.batch_size);
         settings.worker.concurrency = self.concurrency.unwrap_or(settings.worker.concurrency);
+        settings.throttle.max_rate = self.max_rate.unwrap_or(settings.throttle.max_rate);
         settings.validate()
     }
 

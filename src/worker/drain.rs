@@ -15,7 +15,7 @@ use tracing::{error, info};
 
 use super::{
     Worker, batch::BatchEnd, claim::Wanted, look::Sight, run::Options, stop::Stop,
-    summary::StoppedBecause,
+    summary::StoppedBecause, throttle::Throttle,
 };
 use crate::{
     backoff::jittered,
@@ -26,11 +26,14 @@ use crate::{
 /// How long due rows may stay locked by others while nothing else is left to do.
 const LOCKED_PATIENCE: Duration = Duration::from_secs(60);
 
+const LOCKED: &str = "rows that another transaction locks";
+const BACKING_OFF: &str = "rows that back off";
+
 /// The loop's state.
 pub(super) struct Drain {
     pub(super) worker: Arc<Worker>,
     pub(super) options: Options,
-    batches: JoinSet<BatchEnd>,
+    pub(super) batches: JoinSet<BatchEnd>,
     /// The claim and the number of rows of each task.
     in_flight: HashMap<tokio::task::Id, (Fence, usize)>,
     /// The batch in flight must have the process to itself.
@@ -48,7 +51,8 @@ pub(super) struct Drain {
     pub(super) said: Option<String>,
     /// Batches that broke off: bugs, never expected, never hidden.
     broken: usize,
-    idle_since: Option<Instant>,
+    pub(super) idle_since: Option<Instant>,
+    pub(super) throttle: Throttle,
     pub(super) pause_checked: Option<Instant>,
     pub(super) brake_again: Option<Instant>,
 }
@@ -69,6 +73,7 @@ impl Drain {
             said: None,
             broken: 0,
             idle_since: None,
+            throttle: Throttle::default(),
             pause_checked: None,
             brake_again: None,
         }
@@ -89,6 +94,12 @@ impl Drain {
             let size = self.room_in_limit();
             if !room || size == 0 || (self.alone && !self.batches.is_empty()) {
                 self.wait(Duration::from_secs(1)).await;
+                continue;
+            }
+            if let Some(hold) = self.throttled().await {
+                if let Some(stop) = self.hold_back(hold).await {
+                    return stop;
+                }
                 continue;
             }
             match self.worker.claim(self.wanted(size)).await {
@@ -116,6 +127,8 @@ impl Drain {
     fn set_off(&mut self, claim: Claim, size: u32) {
         self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
         self.idle_since = None;
+        let max_rate = self.worker.settings.throttle.max_rate;
+        self.throttle.claimed(claim.pastes.len(), claim.asked_at, max_rate);
         let flight = (claim.fence, claim.pastes.len());
         self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.attempts));
         let lost = self.worker.open(&claim);
@@ -148,7 +161,7 @@ impl Drain {
             Sight::DueIn(_) | Sight::Nothing if !self.batches.is_empty() => {
                 self.wait(Duration::from_secs(1)).await;
             }
-            Sight::DueIn(pause) => self.wait(pause).await,
+            Sight::DueIn(pause) => self.wait_for(("backing_off", BACKING_OFF), pause).await,
             Sight::Nothing => return self.drained().await,
         }
         None
@@ -156,7 +169,7 @@ impl Drain {
 
     /// Nothing is due and nothing is in flight. A claim of ours that this process lost sight of
     /// would still hide its rows: it is given back first.
-    async fn drained(&mut self) -> Option<Stop> {
+    pub(super) async fn drained(&mut self) -> Option<Stop> {
         match self.worker.give_back_unknown().await {
             Ok(0) if self.broken > 0 => {
                 let reason = format!("{} batches broke off; the log says where", self.broken);
@@ -178,7 +191,8 @@ impl Drain {
                           look for long ones in pg_stat_activity";
             return Some((StoppedBecause::Failed, Some(reason.into())));
         }
-        self.wait(jittered(Duration::from_millis(100))).await;
+        let pause = jittered(Duration::from_millis(100));
+        self.wait_for(("locked_rows", LOCKED), pause).await;
         None
     }
 
@@ -187,6 +201,13 @@ impl Drain {
         while let Some(ended) = self.batches.try_join_next_with_id() {
             self.note(ended).await;
         }
+    }
+
+    /// [`Drain::wait`] for something that has a name in the summary, and one for people.
+    pub(super) async fn wait_for(&mut self, what: (&'static str, &str), longest: Duration) {
+        let waiting = self.worker.tally.wait_for(what.1);
+        self.wait(longest).await;
+        self.worker.tally.waited(what.0, waiting);
     }
 
     /// Waits for a batch to end, at most so long, and not past a stop.

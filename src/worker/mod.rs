@@ -28,6 +28,7 @@ mod start;
 mod stop;
 pub mod summary;
 mod surroundings;
+mod throttle;
 
 use std::sync::{Arc, Mutex};
 

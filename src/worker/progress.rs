@@ -20,7 +20,7 @@ pub(super) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
     Some(tokio::spawn(async move {
         let bar = telemetry::show_bar(ProgressBar::new(0));
         if let Ok(style) = ProgressStyle::with_template(
-            "{wide_bar} {human_pos}/{human_len} pastes, {rate}, {eta} left",
+            "{wide_bar} {human_pos}/{human_len} pastes, {rate}, {eta} left{msg}",
         ) {
             let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
                 let _ = write!(text, "{}/s", thousands(state.per_sec().round() as u64));
@@ -37,9 +37,18 @@ pub(super) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
                 bar.set_length(deleted + u64::try_from(left.due).unwrap_or_default());
             }
             bar.set_position(deleted);
+            let waiting = worker.waiting_for().map(|reason| format!("; waiting for {reason}"));
+            bar.set_message(waiting.unwrap_or_default());
             round += 1;
         }
     }))
+}
+
+impl Worker {
+    /// What the claims wait for right now, else the batches in flight.
+    fn waiting_for(&self) -> Option<String> {
+        self.tally.waiting_for().or_else(|| self.objects.waiting_for())
+    }
 }
 
 pub(super) fn end(bar: Option<JoinHandle<()>>) {

@@ -28,6 +28,9 @@ pub fn show(summary: &Summary) -> String {
             text += &format!("\n  {} {what}", thousands(count));
         }
     }
+    for (what, ms) in &summary.waited_ms {
+        text += &format!("\n  waited {:.1} s for {what}", *ms as f64 / 1000.0);
+    }
     if let Some(left) = &summary.left {
         for (count, what) in [
             (left.due, "are due"),

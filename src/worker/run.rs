@@ -64,7 +64,9 @@ impl Worker {
 
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
         let left_behind = self.leave_nothing_claimed().await.err();
-        let figures = self.tally.figures();
+        let mut figures = self.tally.figures();
+        figures.waited.insert("s3_pace", self.objects.paced());
+        figures.waited.retain(|_, time| time.as_millis() > 0);
         let unnamed = figures.failed_count - figures.failed.len() as u64;
         let remaining = match figures.failed.is_empty() && figures.suspected.is_empty() {
             true => Ok(0),

@@ -1,11 +1,13 @@
 //! What a run did: counted while it runs, told once when it ends.
 
 use std::{
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde::Serialize;
+use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -99,6 +101,8 @@ pub struct Summary {
     pub drift_repaired: u64,
     pub claims_without_lock: u64,
     pub evictions_failed: u64,
+    /// What the run waited for, and how long. Batches in flight went on meanwhile.
+    pub waited_ms: BTreeMap<&'static str, u64>,
     pub phases: Phases,
     pub left: Option<Left>,
 }
@@ -123,15 +127,22 @@ pub(super) struct Figures {
     /// Perhaps failed: detached right before a COMMIT whose answer may never have come.
     pub suspected: Vec<String>,
     pub phases: Phases,
+    pub waited: BTreeMap<&'static str, Duration>,
+    /// What the run waits for right now.
+    pub waiting_for: Option<String>,
 }
 
 /// More failures than this are counted, not remembered by name.
 const FAILURES_BY_NAME: usize = 10_000;
 
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Phase {
     fn add(&mut self, time: Duration) {
         self.count += 1;
-        self.ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.ms += ms(time);
     }
 }
 
@@ -194,6 +205,23 @@ impl Tally {
         if figures.without_lock == 1 {
             warn!(reason, "claiming without the Redis lock ({reason}): slower, but as safe");
         }
+    }
+
+    /// Shows what the run waits for from now on.
+    pub(super) fn wait_for(&self, reason: &str) -> Instant {
+        self.lock().waiting_for = Some(reason.to_string());
+        Instant::now()
+    }
+
+    /// The wait is over.
+    pub(super) fn waited(&self, what: &'static str, since: Instant) {
+        let mut figures = self.lock();
+        figures.waiting_for = None;
+        *figures.waited.entry(what).or_default() += since.elapsed();
+    }
+
+    pub(super) fn waiting_for(&self) -> Option<String> {
+        self.lock().waiting_for.clone()
     }
 
     pub(super) fn claimed(&self, time: Duration) {
@@ -262,7 +290,7 @@ impl Figures {
             objects_deleted: self.objects,
             bytes_freed: self.bytes,
             batches: self.batches,
-            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            elapsed_ms: ms(elapsed),
             rows_per_second: self.rows as f64 / elapsed.as_secs_f64().max(0.001),
             rows_failed: self.failed_count,
             claims_reset_at_start: 0,
@@ -271,6 +299,7 @@ impl Figures {
             drift_repaired: self.drift,
             claims_without_lock: self.without_lock,
             evictions_failed: self.evictions_failed,
+            waited_ms: self.waited.into_iter().map(|(what, time)| (what, ms(time))).collect(),
             phases: self.phases.with_shares(),
             left: None,
         }

@@ -28,9 +28,10 @@ impl Drain {
         }
         if self.said.as_ref() != Some(&reason) {
             warn!(reason, "claiming nothing until the surroundings answer: {reason}");
-            self.said = Some(reason);
+            self.said = Some(reason.clone());
         }
-        self.wait(backoff(self.troubles + 2).min(patience)).await;
+        let pause = backoff(self.troubles + 2).min(patience);
+        self.wait_for(("surroundings", &reason), pause).await;
         self.troubles += 1;
         if let Some(looked) = self.unless_stopped(self.worker.surroundings()).await {
             self.trouble = looked.err();

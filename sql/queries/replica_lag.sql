@@ -1,0 +1,11 @@
+-- Throttle: how far is the slowest standby behind? A standby that has replayed everything is not,
+-- whatever was measured last. Base backups and logical subscribers are no standbys.
+-- Without pg_monitor a standby shows nothing but its pid: it is counted as hidden.
+-- Always one row; `lag_ms` is NULL when no lag is known.
+SELECT count(*) FILTER (WHERE follower.state IS NULL) AS hidden,
+       max(CASE WHEN follower.replay_lsn >= pg_current_wal_lsn() THEN 0
+                ELSE extract(epoch FROM follower.replay_lag) * 1000 END)::bigint AS lag_ms
+FROM pg_stat_replication follower
+WHERE (follower.state IS NULL OR follower.state IN ('streaming', 'catchup'))
+  AND NOT EXISTS (SELECT FROM pg_replication_slots slot
+                  WHERE slot.active_pid = follower.pid AND slot.slot_type = 'logical')
