@@ -13,7 +13,7 @@ use tokio::{
     process::{Child, ChildStderr, Command},
 };
 
-/// How long a line of a program is waited for.
+/// What is waited for happens within seconds; a busy machine may need a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that is about to be started. Its environment holds nothing but what it is given.
@@ -89,14 +89,21 @@ impl Process {
 impl Running {
     /// Reads log lines until one contains the text.
     pub async fn until_it_says(&mut self, text: &str) -> String {
-        while let Ok(Ok(Some(line))) = tokio::time::timeout(PATIENCE, self.stderr.next_line()).await
-        {
+        let patience = tokio::time::sleep(PATIENCE * 2);
+        tokio::pin!(patience);
+        loop {
+            let line = tokio::select! {
+                line = self.stderr.next_line() => line.ok().flatten(),
+                () = &mut patience => None,
+            };
+            let Some(line) = line else {
+                panic!("it never said {text:?} but: {:#?}", self.seen);
+            };
             self.seen.push(line.clone());
             if line.contains(text) {
                 return line;
             }
         }
-        panic!("it never said {text:?} but: {:#?}", self.seen);
     }
 
     pub fn pid(&self) -> u32 {
