@@ -116,7 +116,7 @@ pub struct Worker {
     #[config(env = "CLEANUP_WORKER_BATCH_SIZE", default = 1000)]
     pub batch_size: u32,
     /// Batches in flight at once in one process, so that S3's latency hides behind Postgres' work.
-    #[config(env = "CLEANUP_WORKER_CONCURRENCY", default = 4)]
+    #[config(env = "CLEANUP_WORKER_CONCURRENCY", default = 16)]
     pub concurrency: usize,
     /// How often a worker proves that it is alive.
     #[config(

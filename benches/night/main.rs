@@ -36,6 +36,9 @@ struct Args {
     /// How often each variant is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Only the variants whose name contains one of these, separated by commas: to measure a change.
+    #[arg(long)]
+    only: Option<String>,
     /// A million rows beside a transaction that stays open, instead.
     #[arg(long)]
     growth: bool,
@@ -65,35 +68,54 @@ async fn main() -> Result<()> {
     let rounds = if args.smoke { 1 } else { args.rounds };
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
-        measure_round(&stage, &mut figures, rows).await?;
+        measure_round(&stage, &mut figures, rows, args.only.as_deref()).await?;
+    }
+    if args.only.is_some() {
+        return Ok(());
     }
     measure_once(&stage, &mut figures).await?;
     report::tell(&figures)
 }
 
 /// All variants, one after the other, so that whatever slows the machine down slows all of them.
-async fn measure_round(stage: &Stage, figures: &mut Figures, rows: u64) -> Result<()> {
+async fn measure_round(
+    stage: &Stage,
+    figures: &mut Figures,
+    rows: u64,
+    only: Option<&str>,
+) -> Result<()> {
+    let wanted =
+        |name: &str| only.is_none_or(|only| only.split(',').any(|part| name.contains(part)));
     let (instant, slow) = (Stub::start(Duration::ZERO).await?, Stub::start(SLOW).await?);
-    let mut copy = stage.copy("bench_limit").await?;
-    figures.add(LIMIT, limit::measure(&mut copy).await?, None);
-    stage.drop(copy).await?;
+    if wanted(LIMIT) {
+        let mut copy = stage.copy("bench_limit").await?;
+        figures.add(LIMIT, limit::measure(&mut copy).await?, None);
+        stage.drop(copy).await?;
+    }
     for (name, workers, stub) in [
         (ONE, 1, &instant),
         (THREE, FLEET, &instant),
         (ONE_SLOW, 1, &slow),
         (THREE_SLOW, FLEET, &slow),
     ] {
+        if !wanted(name) {
+            continue;
+        }
         let copy = stage.copy("bench_fleet").await?;
         let drained = fleet::checked(stage, &copy, stub, workers).await?;
         figures.add(name, drained.rows_per_second, Some(drained));
         stage.drop(copy).await?;
     }
-    let copy = stage.copy("bench_literal").await?;
-    let rate = literal::measure(&copy, &instant.url, (rows / 20).max(1000)).await?;
-    figures.add(LITERAL, rate, None);
-    stage.drop(copy).await?;
-    let drained = seaweedfs(stage, rows / 40).await?;
-    figures.add(SEAWEEDFS, drained.rows_per_second, Some(drained));
+    if wanted(LITERAL) {
+        let copy = stage.copy("bench_literal").await?;
+        let rate = literal::measure(&copy, &instant.url, (rows / 20).max(1000)).await?;
+        figures.add(LITERAL, rate, None);
+        stage.drop(copy).await?;
+    }
+    if wanted(SEAWEEDFS) {
+        let drained = seaweedfs(stage, rows / 40).await?;
+        figures.add(SEAWEEDFS, drained.rows_per_second, Some(drained));
+    }
     Ok(())
 }
 

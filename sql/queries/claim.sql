@@ -39,8 +39,8 @@ WITH due AS MATERIALIZED (
 UPDATE pastes
 SET deletion_status = 'DELETION_IN_PROGRESS',
     deletion_initiated_at = now(),
-    claim_id = claim.id
-FROM batch, claim
-WHERE pastes.short_code = batch.short_code
-RETURNING pastes.claim_id, pastes.short_code, pastes.content_hash, pastes.doomed_key,
-          pastes.attempts, coalesce(pastes.retry_at, pastes.expires_at) AS due_at
+    claim_id = (SELECT id FROM claim)
+-- An array, not a join: one walk through the primary key, in its order.
+WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
+RETURNING claim_id, short_code, content_hash, doomed_key, attempts,
+          coalesce(retry_at, expires_at) AS due_at

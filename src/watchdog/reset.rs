@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::{claim::attempts_with_company, config::Settings, failpoint};
 
+const LOCK_CONTENT: &str = include_str!("../../sql/queries/reset_lock_content.sql");
 const HEIRS: &str = include_str!("../../sql/queries/reset_heirs.sql");
 const SPARE_ROWS: &str = include_str!("../../sql/queries/reset_spare_rows.sql");
 const PASTES: &str = include_str!("../../sql/queries/reset_pastes.sql");
@@ -67,6 +68,9 @@ pub async fn reset(
 ) -> Result<Reset, Error> {
     let homeless = hand_on_debts(transaction, claim).await?;
     failpoint::reached("reset.debts_handed_on");
+    if !claim.released {
+        transaction.execute(LOCK_CONTENT, &[&claim.id]).await?;
+    }
     let lease_expired =
         format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
     let (counts, last_error, reason) = match why {

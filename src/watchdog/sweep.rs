@@ -7,7 +7,10 @@ use deadpool_postgres::{Pool, PoolError, Transaction};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::reset::{LockedClaim, Reset, Why, reset};
+use super::{
+    orphans::{Look, reset_orphans},
+    reset::{LockedClaim, Reset, Why, reset},
+};
 use crate::{
     config::Settings,
     failpoint,
@@ -18,11 +21,8 @@ use crate::{
 const TIME_TO_BEAT: &str = include_str!("../../sql/queries/time_to_beat.sql");
 const ELECT: &str = include_str!("../../sql/queries/elect.sql");
 const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
-const RESET_ORPHANS: &str = include_str!("../../sql/queries/reset_orphans.sql");
-const STAMP_ORPHANS: &str = include_str!("../../sql/queries/stamp_orphans.sql");
 /// Short transactions: a reset of thousands of rows must not hold up writers.
 const CLAIMS_PER_TRANSACTION: i32 = 5;
-const ROWS_PER_TRANSACTION: i32 = 2000;
 
 /// What a sweep found.
 #[derive(Debug, Default, Clone, Copy)]
@@ -75,9 +75,9 @@ impl From<tokio_postgres::Error> for SweepError {
 }
 
 /// Resets all that is stuck right now.
-pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, SweepError> {
+pub async fn sweep(pool: &Pool, settings: &Settings, look: Look) -> Result<Swept, SweepError> {
     let (mut swept, mut stubborn) = (Swept::default(), Vec::new());
-    while answered(sweep_some(pool, settings, &mut swept, &mut stubborn)).await? {}
+    while answered(sweep_some(pool, settings, look, &mut swept, &mut stubborn)).await? {}
     Ok(swept)
 }
 
@@ -85,6 +85,7 @@ pub async fn sweep(pool: &Pool, settings: &Settings) -> Result<Swept, SweepError
 async fn sweep_some(
     pool: &Pool,
     settings: &Settings,
+    look: Look,
     swept: &mut Swept,
     stubborn: &mut Vec<i64>,
 ) -> Result<bool, SweepError> {
@@ -97,7 +98,7 @@ async fn sweep_some(
     failpoint::reached("sweep.before");
     let claims = reset_silent(&mut transaction, settings, &mut swept.reset, stubborn).await?;
     let orphans = match claims {
-        0 => reset_orphans(&transaction, settings).await?,
+        0 => reset_orphans(&transaction, settings, look).await?,
         _ => 0,
     };
     transaction.commit().await?;
@@ -164,22 +165,4 @@ async fn reset_silent(
         total.dead_letters += done.dead_letters;
     }
     Ok(rows.len())
-}
-
-async fn reset_orphans(
-    transaction: &Transaction<'_>,
-    settings: &Settings,
-) -> Result<u64, tokio_postgres::Error> {
-    failpoint::reached("orphans.before");
-    transaction.execute(STAMP_ORPHANS, &[&ROWS_PER_TRANSACTION]).await?;
-    failpoint::reached("orphans.stamped");
-    let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
-    let cap = settings.worker.backoff_cap.as_secs_f64();
-    let rows =
-        transaction.execute(RESET_ORPHANS, &[&stuck_after, &ROWS_PER_TRANSACTION, &cap]).await?;
-    if rows > 0 {
-        failpoint::reached("orphans.reset");
-        warn!(rows, "reset {rows} pastes that were in progress without an open claim");
-    }
-    Ok(rows)
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
+    orphans::Look,
     prune::{Pruned, prune},
     sweep::{SweepError, Swept, let_workers_beat_first, sweep},
 };
@@ -25,6 +26,9 @@ use crate::{
     postgres::Target,
     shutdown::Shutdown,
 };
+
+/// How often a tick looks thoroughly.
+const THOROUGH_EVERY: Duration = Duration::from_secs(3600);
 
 /// What a tick did.
 #[derive(Debug, Default, Clone, Copy)]
@@ -39,6 +43,7 @@ pub struct Watchdog {
     pool: Pool,
     ready: AtomicBool,
     last_tick: Mutex<Instant>,
+    last_thorough: Mutex<Option<Instant>>,
 }
 
 impl Watchdog {
@@ -52,19 +57,33 @@ impl Watchdog {
             settings,
             ready: AtomicBool::new(true),
             last_tick: Mutex::new(Instant::now()),
+            last_thorough: Mutex::new(None),
         }))
     }
 
     /// One sweep and one pruning.
     pub async fn tick(&self) -> Result<Ticked, SweepError> {
         let started = Instant::now();
-        let swept = sweep(&self.pool, &self.settings).await?;
+        let look = self.look();
+        let swept = sweep(&self.pool, &self.settings, look).await?;
+        if look == Look::Thorough && !swept.not_elected {
+            *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+        }
         let pruned = match swept.not_elected {
             true => Pruned::default(),
             false => prune(&self.pool, &self.settings).await?,
         };
         names::ticked(started.elapsed(), &swept, &pruned);
         Ok(Ticked { swept, pruned })
+    }
+
+    /// Thoroughly at the first tick, and once an hour.
+    fn look(&self) -> Look {
+        let last = *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner);
+        match last {
+            Some(last) if last.elapsed() < THOROUGH_EVERY => Look::Quick,
+            _ => Look::Thorough,
+        }
     }
 
     /// Ticks until asked to stop. An outage of Postgres is waited out; a schema that this program

@@ -2,7 +2,9 @@
 
 use std::{sync::PoisonError, time::SystemTime};
 
+use futures_util::future::try_join;
 use tokio::time::Instant;
+use tokio_postgres::types::ToSql;
 use tracing::warn;
 
 use super::{PgError, Worker, lock::Turn};
@@ -10,7 +12,7 @@ use crate::{
     claim::{Claim, Fence, Paste, attempts_with_company},
     failpoint,
     migrate::{self, SchemaError},
-    postgres::{answered, describe, describe_pool, is_hopeless, is_row_fault},
+    postgres::{BY_KEY, answered, describe, describe_pool, is_hopeless, is_row_fault},
 };
 
 const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
@@ -139,12 +141,16 @@ impl Worker {
         let transaction = client.transaction().await?;
         // Shorter than the lock's TTL: a claim that outlives its lock is cancelled.
         let allowed_ms = self.settings.lock.ttl.as_millis() * 2 / 3;
-        let timeout = format!("SET LOCAL statement_timeout = {allowed_ms}; {ONE_PLAN}");
-        transaction.batch_execute(&timeout).await?;
+        let settings = format!("SET LOCAL statement_timeout = {allowed_ms}; {BY_KEY}; {ONE_PLAN}");
         let turn = transaction.prepare_cached(TURN).await?;
-        let turn = transaction.query_one(&turn, &[&self.id.to_string()]).await?;
-        migrate::expect(turn.get("schema_version"))?;
         let claim = transaction.prepare_cached(CLAIM).await?;
+        let worker = self.id.to_string();
+        let asked: [&(dyn ToSql + Sync); 1] = [&worker];
+        // Sent together, in this order: one round trip.
+        let ((), turn) =
+            try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
+                .await?;
+        migrate::expect(turn.get("schema_version"))?;
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
         let most_attempts = if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX };
         let impossible = self.impossible();

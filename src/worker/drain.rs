@@ -146,7 +146,6 @@ impl Drain {
                 return None;
             }
         };
-        let had_mark = self.mark.take().is_some();
         if !matches!(sight, Sight::Due { .. }) || !self.batches.is_empty() {
             self.idle_since = None;
         }
@@ -154,12 +153,14 @@ impl Drain {
             Sight::Due { attempts }
                 if must_run_alone(size, attempts) && !self.batches.is_empty() =>
             {
-                self.wait_for_all().await;
+                self.wait_for_all(Duration::MAX).await;
             }
-            Sight::Due { .. } if had_mark => {}
+            // Something from before the mark: given back, or locked when its turn came.
+            Sight::Due { .. } if self.mark.take().is_some() => {}
             Sight::Due { .. } => return self.wait_for_others().await,
+            // A look is a walk over what this night has deleted: not one for each batch that ends.
             Sight::DueIn(_) | Sight::Nothing if !self.batches.is_empty() => {
-                self.wait(Duration::from_secs(1)).await;
+                self.wait_for_all(Duration::from_secs(1)).await;
             }
             Sight::DueIn(pause) => self.wait_for(("backing_off", BACKING_OFF), pause).await,
             Sight::Nothing => return self.drained().await,
@@ -224,11 +225,14 @@ impl Drain {
         }
     }
 
-    async fn wait_for_all(&mut self) {
+    /// Waits for all batches to end, at most so long, and not past a stop.
+    async fn wait_for_all(&mut self, longest: Duration) {
+        let started = Instant::now();
         let over = |deadline: Instant| Instant::now() >= deadline;
         while !self.batches.is_empty()
             && !self.worker.shutdown.stop.is_cancelled()
             && !self.options.deadline.is_some_and(over)
+            && started.elapsed() < longest
         {
             self.wait(Duration::from_secs(1)).await;
         }

@@ -2,9 +2,11 @@
 
 mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use deadpool_postgres::Transaction;
+use futures_util::future::try_join3;
+use tokio_postgres::{Row, types::ToSql};
 use tracing::warn;
 
 use self::plan::{Body, Plan};
@@ -17,10 +19,12 @@ use super::{
 use crate::{
     claim::{Claim, Released, StepError},
     failpoint,
+    postgres::BY_KEY,
 };
 
 const FENCE: &str = include_str!("../../sql/queries/release_fence.sql");
 const LOCK_CONTENT: &str = include_str!("../../sql/queries/release_lock_content.sql");
+const STILL_NEEDED: &str = include_str!("../../sql/queries/release_still_needed.sql");
 const COUNT_HOLDERS: &str = include_str!("../../sql/queries/release_count_holders.sql");
 const SUBTRACT: &str = include_str!("../../sql/queries/release_subtract.sql");
 const RECOUNT: &str = include_str!("../../sql/queries/release_recount.sql");
@@ -49,14 +53,24 @@ impl Worker {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let fence = transaction.prepare_cached(FENCE).await?;
+        let lock = transaction.prepare_cached(LOCK_CONTENT).await?;
+        let references = references(claim);
+        let hashes: Vec<&[u8]> = references.keys().copied().collect();
+        let fenced: [&(dyn ToSql + Sync); 2] = [&claim.fence.claim, &claim.fence.worker];
+        let locked: [&(dyn ToSql + Sync); 1] = [&hashes];
         failpoint::reached("release.before");
-        let fenced =
-            transaction.execute(&fence, &[&claim.fence.claim, &claim.fence.worker]).await?;
+        // Sent together, in this order: one round trip. Locks of a claim that is lost do no harm.
+        let ((), fenced, locked) = try_join3(
+            transaction.batch_execute(BY_KEY),
+            transaction.execute(&fence, &fenced),
+            transaction.query(&lock, &locked),
+        )
+        .await?;
         if fenced == 0 {
             return Err(TryError::NotFenced);
         }
         failpoint::reached("release.fenced");
-        let mut plan = self.plan(&transaction, claim).await?;
+        let mut plan = self.plan(&transaction, claim, &references, &locked).await?;
         let bad = match mode {
             Mode::Whole => {
                 let all: Vec<&Body> = plan.bodies.iter().collect();
@@ -87,30 +101,22 @@ impl Worker {
         Ok(released)
     }
 
-    /// Locks the bodies, then, in a later statement, counts who else holds those that would go.
-    async fn plan(&self, transaction: &Transaction<'_>, claim: &Claim) -> Result<Plan, TryError> {
-        let mut references: BTreeMap<&[u8], Vec<&str>> = BTreeMap::new();
-        for paste in &claim.pastes {
-            if let Some(hash) = &paste.content_hash {
-                references.entry(hash).or_default().push(&paste.short_code);
-            }
-        }
-        let hashes: Vec<&[u8]> = references.keys().copied().collect();
-        let lock = transaction.prepare_cached(LOCK_CONTENT).await?;
-        let locked = transaction.query(&lock, &[&hashes]).await?;
+    /// The bodies are locked; now, in a later statement, looks who else needs those that would go.
+    async fn plan(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: &Claim,
+        references: &References<'_>,
+        locked: &[Row],
+    ) -> Result<Plan, TryError> {
         failpoint::reached("release.content_locked");
-        let mut bodies: Vec<Body> = locked.iter().map(|row| Body::new(row, &references)).collect();
+        let mut bodies: Vec<Body> = locked.iter().map(|row| Body::new(row, references)).collect();
         let last: Vec<&[u8]> =
             bodies.iter().filter(|body| body.loses_its_last()).map(|body| &*body.hash).collect();
-        let count = transaction.prepare_cached(COUNT_HOLDERS).await?;
-        let holders: BTreeMap<Vec<u8>, i64> = transaction
-            .query(&count, &[&last])
-            .await?
-            .iter()
-            .map(|row| (row.get("content_hash"), row.get("holders")))
-            .collect();
-        for body in &mut bodies {
-            body.other_holders = holders.get(&body.hash).copied().unwrap_or_default();
+        let needed = transaction.prepare_cached(STILL_NEEDED).await?;
+        let needed = transaction.query(&needed, &[&last]).await?;
+        if !needed.is_empty() {
+            recount(transaction, &needed, &mut bodies).await?;
         }
         let missing = references.len() - bodies.len();
         let plan = Plan { bodies, missing };
@@ -133,6 +139,35 @@ impl Worker {
             );
         }
     }
+}
+
+/// The batch's bodies, and the pastes that let go of each.
+type References<'a> = HashMap<&'a [u8], Vec<&'a str>>;
+
+fn references(claim: &Claim) -> References<'_> {
+    let mut references = References::with_capacity(claim.pastes.len());
+    for paste in &claim.pastes {
+        if let Some(hash) = &paste.content_hash {
+            references.entry(hash).or_default().push(&paste.short_code);
+        }
+    }
+    references
+}
+
+/// The counts of these bodies are wrong: how many rows hold each, really? The cold path.
+async fn recount(
+    transaction: &Transaction<'_>,
+    needed: &[Row],
+    bodies: &mut [Body],
+) -> Result<(), tokio_postgres::Error> {
+    let hashes: Vec<&[u8]> = needed.iter().map(|row| row.get("content_hash")).collect();
+    let counted = transaction.query(COUNT_HOLDERS, &[&hashes]).await?;
+    let holders: HashMap<&[u8], i64> =
+        counted.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
+    for body in bodies {
+        body.other_holders = holders.get(&*body.hash).copied().unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// Writes the new counts, and removes the content rows that nobody holds.

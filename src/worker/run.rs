@@ -12,7 +12,10 @@ use super::{
     stop::Stop,
     summary::{StoppedBecause, Summary},
 };
-use crate::{postgres::answered, watchdog};
+use crate::{
+    postgres::answered,
+    watchdog::{self, Look},
+};
 
 /// Bounds of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,7 +50,7 @@ impl Worker {
         let swept = async {
             let (pool, settings) = (&self.pool, &self.settings);
             watchdog::let_workers_beat_first(pool, settings, &self.shutdown.stop).await?;
-            watchdog::sweep(pool, settings).await
+            watchdog::sweep(pool, settings, Look::Thorough).await
         };
         let swept = tokio::select! {
             swept = swept => swept,

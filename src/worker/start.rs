@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
+use futures_util::future::join;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -21,10 +22,15 @@ impl Worker {
         let target = Target::new(&settings, "cleanup-worker", Some(id))?;
         let redis = crate::redis::pool(&settings)?;
         let objects = Objects::new(&settings).await?;
-        let client = target.open().await?;
-        migrate::check(&client).await?;
-        let fleet = fleet::read(&client).await?;
-        match timeout(START_PATIENCE, objects.probe()).await {
+        let opening = async {
+            let client = target.open().await?;
+            migrate::check(&client).await?;
+            let fleet = fleet::read(&client).await?;
+            anyhow::Ok((client, fleet))
+        };
+        let (opened, probed) = join(opening, timeout(START_PATIENCE, objects.probe())).await;
+        let (client, fleet) = opened?;
+        match probed {
             Ok(probed) => probed?,
             Err(_) => bail!("S3 did not answer within {START_PATIENCE:?}; is the endpoint right?"),
         }

@@ -47,6 +47,7 @@ cleanup_auditor | pastes | SELECT
 cleanup_auditor | schema public | USAGE
 cleanup_watchdog | cleanup_fleet | SELECT
 cleanup_watchdog | cleanup_migrations | SELECT
+cleanup_watchdog | content | SELECT (content_hash), UPDATE (created_at)
 cleanup_watchdog | deletion_claims | DELETE, SELECT, UPDATE
 cleanup_watchdog | pastes | DELETE, \
 SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \

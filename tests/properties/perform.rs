@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use paste_cleanup::{
     claim::{Claim, StepError},
     postgres::describe,
-    watchdog::sweep,
+    watchdog::{Look, sweep},
     worker::{PhaseTimes, claim::Wanted, delete_objects::ObjectsGone},
 };
 use tokio::time::timeout;
@@ -174,7 +174,7 @@ impl Stage {
     }
 
     async fn sweep(&self) -> Answer {
-        match sweep(&self.watchdog, &self.world.settings).await {
+        match sweep(&self.watchdog, &self.world.settings, Look::Thorough).await {
             Ok(swept) => Answer::Swept(Sweep {
                 claims: swept.reset.claims,
                 rows: swept.reset.rows,

@@ -29,7 +29,7 @@ use paste_cleanup::{
     objects::Objects,
     postgres::Target,
     shutdown::Shutdown,
-    watchdog::{Swept, sweep},
+    watchdog::{Look, Swept, sweep},
     worker::{PhaseTimes, Worker, claim::Wanted, run::Options, summary::Summary},
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -284,7 +284,7 @@ impl World {
     }
 
     pub async fn sweep_with(&self, settings: &Settings) -> Swept {
-        sweep(&self.watchdog_pool(), settings).await.expect("sweep")
+        sweep(&self.watchdog_pool(), settings, Look::Thorough).await.expect("sweep")
     }
 
     /// What a watchdog in this process works with.

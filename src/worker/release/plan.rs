@@ -1,6 +1,6 @@
 //! What a release will do to each body of its batch, decided under the bodies' locks.
 
-use std::collections::BTreeMap;
+use super::References;
 
 use tokio_postgres::Row;
 
@@ -25,7 +25,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub fn new(row: &Row, references: &BTreeMap<&[u8], Vec<&str>>) -> Self {
+    pub fn new(row: &Row, references: &References<'_>) -> Self {
         let hash: Vec<u8> = row.get("content_hash");
         let pastes = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
         Self {

@@ -1,5 +1,5 @@
--- Rows in progress that do not say since when: their time starts now, so that they too are reset
--- one day.
+-- Orphans, first statement: rows in progress that do not say since when. Their time starts now, so
+-- that they too are reset one day.
 -- $1 rows per statement.
 UPDATE pastes SET deletion_initiated_at = now()
 WHERE short_code IN (

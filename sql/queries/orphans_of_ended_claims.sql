@@ -1,0 +1,27 @@
+-- Orphans, the thorough look: rows in progress whose claim is not open (ended or deleted by hand:
+-- the fleet itself never leaves any). Goes from claim to claim along pastes_claim_idx; under a long
+-- transaction that is a walk over all dead entries of the night, so not at every tick.
+-- $1 stuck_after in seconds, $2 rows per transaction.
+-- Zero rows: none are left, or others hold them.
+WITH RECURSIVE held (claim_id) AS (
+    (SELECT claim_id FROM pastes
+     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NOT NULL
+     ORDER BY claim_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT p.claim_id FROM pastes p
+            WHERE p.deletion_status = 'DELETION_IN_PROGRESS' AND p.claim_id > held.claim_id
+            ORDER BY p.claim_id LIMIT 1)
+    FROM held
+    WHERE held.claim_id IS NOT NULL
+)
+SELECT short_code
+FROM pastes
+WHERE deletion_status = 'DELETION_IN_PROGRESS'
+  AND claim_id = ANY (ARRAY(
+      SELECT held.claim_id FROM held
+      WHERE NOT EXISTS (SELECT FROM deletion_claims c
+                        WHERE c.id = held.claim_id
+                          AND c.finished_at IS NULL AND c.reset_at IS NULL)))
+  AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
+LIMIT $2::int
+FOR NO KEY UPDATE SKIP LOCKED

@@ -1,0 +1,58 @@
+//! Rows in progress that no open claim covers: something else marked them, or somebody ended or
+//! deleted their claim by hand. Nothing is ever left behind for good, so they are reset by their age.
+
+use deadpool_postgres::Transaction;
+use tokio_postgres::Error;
+use tracing::warn;
+
+use crate::{config::Settings, failpoint};
+
+const STAMP: &str = include_str!("../../sql/queries/orphans_stamp.sql");
+const UNCLAIMED: &str = include_str!("../../sql/queries/orphans_unclaimed.sql");
+const OF_ENDED_CLAIMS: &str = include_str!("../../sql/queries/orphans_of_ended_claims.sql");
+const LOCK_CONTENT: &str = include_str!("../../sql/queries/orphans_lock_content.sql");
+const RESET: &str = include_str!("../../sql/queries/orphans_reset.sql");
+const ROWS_PER_TRANSACTION: i32 = 2000;
+
+/// How far a sweep looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// What every tick can afford: silent claims, and rows without a claim.
+    Quick,
+    /// Also rows whose claim is not open any more.
+    Thorough,
+}
+
+/// Resets a bounded number of them. Zero: none are left.
+pub(super) async fn reset_orphans(
+    transaction: &Transaction<'_>,
+    settings: &Settings,
+    look: Look,
+) -> Result<u64, Error> {
+    failpoint::reached("orphans.before");
+    transaction.execute(STAMP, &[&ROWS_PER_TRANSACTION]).await?;
+    failpoint::reached("orphans.stamped");
+    let mut orphans = find(transaction, settings, UNCLAIMED).await?;
+    if orphans.is_empty() && look == Look::Thorough {
+        orphans = find(transaction, settings, OF_ENDED_CLAIMS).await?;
+    }
+    if orphans.is_empty() {
+        return Ok(0);
+    }
+    transaction.execute(LOCK_CONTENT, &[&orphans]).await?;
+    let cap = settings.worker.backoff_cap.as_secs_f64();
+    let rows = transaction.execute(RESET, &[&orphans, &cap]).await?;
+    failpoint::reached("orphans.reset");
+    warn!(rows, "reset {rows} pastes that were in progress without an open claim");
+    Ok(rows)
+}
+
+async fn find(
+    transaction: &Transaction<'_>,
+    settings: &Settings,
+    query: &str,
+) -> Result<Vec<String>, Error> {
+    let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
+    let rows = transaction.query(query, &[&stuck_after, &ROWS_PER_TRANSACTION]).await?;
+    Ok(rows.iter().map(|row| row.get("short_code")).collect())
+}

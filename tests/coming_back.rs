@@ -1,0 +1,161 @@
+//! Coming back from deletion: a paste that is put back keeps its body only if the body is still
+//! there, and a body that a paste came back to stays. It matters where a count was too low.
+
+mod support;
+
+use std::sync::Arc;
+
+use paste_cleanup::{claim::Claim, worker::Worker};
+use support::*;
+
+const REF_COUNT: &str = "SELECT ref_count::bigint FROM content";
+const CAME_BACK: &str =
+    "SELECT count(*) FROM pastes WHERE short_code = 'one' AND deletion_status = 'NOT_EXPIRED'";
+
+/// Two expired pastes with one body, each claimed by a worker of its own, and a count of one.
+async fn two_claims_and_a_count_of_one(world: &World) -> [(Arc<Worker>, Claim); 2] {
+    world.put("one", "shared", Ago(60.0)).await;
+    world.put("two", "shared", Ago(50.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let (first, second) = (world.worker().await, world.worker().await);
+    let one = claim_some(&first, 1).await;
+    let two = claim_some(&second, 1).await;
+    assert_eq!((codes(&one), codes(&two)), (vec!["one".into()], vec!["two".into()]));
+    [(first, one), (second, two)]
+}
+
+async fn until_so_many_wait(world: &World, sessions: i64) {
+    let waiting = format!(
+        "SELECT count(*) = {sessions} FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    );
+    world.until("they wait for locks", &waiting).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_comes_back_after_its_body_was_doomed_comes_back_without_it() {
+    let world = World::new().await;
+    let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
+    carry_out(&worker, &two).await;
+    assert_eq!(world.keys().await, Vec::<String>::new(), "by its count, nobody else had it");
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.rows, 1);
+    assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
+    let extended = "SELECT paste_extend('one', NULL)::int::bigint";
+    assert_eq!(world.count(extended).await, 0, "too late: nobody can live without a body");
+    world.end_backoff().await;
+    drain(&worker).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_waits_for_a_paste_that_comes_back_and_spares_its_body() {
+    let world = World::new().await;
+    let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
+    // By hand, and not committed yet when the release comes.
+    let mut by_hand = connect(&world.database_url).await;
+    let reset = by_hand.transaction().await.expect("begin");
+    let back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL
+                WHERE short_code = 'one'";
+    reset.batch_execute(back).await.expect("put back");
+    let releasing = {
+        let (worker, two) = (Arc::clone(&worker), two.clone());
+        tokio::spawn(async move { worker.release(&two).await })
+    };
+    world.until_workers_wait(1).await;
+    reset.commit().await.expect("commit");
+    let released = releasing.await.expect("join").expect("release");
+    assert_eq!((released.doomed.len(), released.drift), (0, 1), "the body is needed, after all");
+    assert_eq!(world.count(REF_COUNT).await, 1);
+    assert_eq!(world.count("SELECT paste_extend('one', NULL)::int::bigint").await, 1);
+    assert_eq!(world.read("one").await.as_deref(), Some("shared"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_comes_back_waits_for_a_release_that_is_about_to_doom_its_body() {
+    let world = World::new().await;
+    two_claims_and_a_count_of_one(&world).await;
+    world.silence_claims(7201.0).await;
+    // What the release of the other one does, not committed yet when the watchdog comes.
+    let mut release = connect(&world.database_url).await;
+    let dooming = release.transaction().await.expect("begin");
+    dooming.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
+    dooming.batch_execute("DELETE FROM content").await.expect("doom");
+    let sweep = async {
+        let swept = world.sweep().await;
+        assert_eq!(swept.reset.rows, 2);
+    };
+    let commit = async {
+        until_so_many_wait(&world, 1).await;
+        assert_eq!(world.count(CAME_BACK).await, 0);
+        dooming.commit().await.expect("commit");
+    };
+    tokio::join!(sweep, commit);
+    assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_counts_the_pastes_that_other_workers_have_claimed_and_not_released() {
+    let world = World::new().await;
+    world.put("live", "shared", Never).await;
+    let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
+    let released = second.release(&two).await.expect("release");
+    assert_eq!((released.doomed.len(), released.drift), (0, 1));
+    assert_eq!(world.count(REF_COUNT).await, 2, "the live one, and the one that is not released");
+    let released = first.release(&one).await.expect("release");
+    assert_eq!((released.doomed.len(), released.drift), (0, 0), "now it is right");
+    assert_eq!(world.count(REF_COUNT).await, 1);
+    assert_eq!(world.read("live").await.as_deref(), Some("shared"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_content() {
+    let world = World::new().await;
+    two_claims_and_a_count_of_one(&world).await;
+    let role = format!("resetter_{}", uuid::Uuid::new_v4().simple());
+    world.run_sql(&format!("CREATE ROLE {role}; GRANT SELECT, UPDATE ON pastes TO {role}")).await;
+    world
+        .run_sql(&format!(
+            "SET ROLE {role};
+             CREATE TEMP TABLE content (content_hash bytea);
+             UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL;
+             RESET ROLE; DROP TABLE pg_temp.content; DROP OWNED BY {role}; DROP ROLE {role}"
+        ))
+        .await;
+    let kept = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
+    assert_eq!(world.count(kept).await, 2, "and is not fooled by a table of that name");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_and_a_release_with_the_same_bodies_do_not_wait_for_each_other_in_a_circle() {
+    let world = World::new().await;
+    let mut bodies = ["left", "right"];
+    bodies.sort_by_key(|body| std::cmp::Reverse(hash(body)));
+    // Of each claim, the first row has the body that comes last in hash order.
+    for (code, body, age) in [("a", 0, 60.0), ("b", 1, 59.0), ("c", 0, 50.0), ("d", 1, 49.0)] {
+        world.put(code, bodies[body], Ago(age)).await;
+    }
+    let (silent, worker) = (world.worker().await, world.worker().await);
+    claim_some(&silent, 2).await;
+    world.silence_claims(7201.0).await;
+    let claim = claim_some(&worker, 2).await;
+    let mut blocker = connect(&world.database_url).await;
+    let lock = blocker.transaction().await.expect("begin");
+    let first = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
+    lock.query(first, &[&hash(bodies[1])]).await.expect("lock");
+    let releasing = {
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
+        tokio::spawn(async move { worker.release(&claim).await })
+    };
+    world.until_workers_wait(1).await;
+    let let_go = async {
+        until_so_many_wait(&world, 2).await;
+        lock.commit().await.expect("commit");
+    };
+    let (swept, ()) = tokio::join!(world.sweep(), let_go);
+    assert_eq!(swept.reset.claims, 1, "the reset was not the victim of a deadlock");
+    let released = releasing.await.expect("join").expect("release");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    world.assert_consistent().await;
+}
