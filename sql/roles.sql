@@ -51,9 +51,6 @@ GRANT DELETE,
       UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
               last_error, content_hash)
    ON pastes TO cleanup_watchdog;
--- To hold on to the bodies of rows that go back: a lock asks for the right to change some column.
--- This one is in nobody's way.
-GRANT SELECT (content_hash), UPDATE (created_at) ON content TO cleanup_watchdog;
 GRANT SELECT, UPDATE, DELETE ON deletion_claims TO cleanup_watchdog;
 GRANT SELECT ON cleanup_fleet, cleanup_migrations TO cleanup_watchdog;
 

@@ -119,7 +119,8 @@ async fn an_s3_that_is_away_for_longer_than_the_run_leaves_nothing_claimed() {
 async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
     let world = world(60).await;
     let s3 = FaultyS3::start(&world, Mood::Holding).await;
-    let throttled = run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
+    let throttled = run(&world).args(&["--concurrency", "4"]);
+    let throttled = throttled.env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
     // The throttled worker holds at most its four batches; all others go.

@@ -69,12 +69,27 @@ pub async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Resu
     })
 }
 
+/// One worker deletes so many rows of a copy, no more.
+pub async fn some(copy: &Copy, s3: &str, rows: u64) -> Result<()> {
+    let mut command = worker(copy, s3)?;
+    let ended = command.args(["--limit", &rows.to_string()]).output().await?;
+    // Drained, or stopped at its limit.
+    match ended.status.code() {
+        Some(0 | 3) => Ok(()),
+        _ => Err("a worker with a limit failed".into()),
+    }
+}
+
 fn start(copy: &Copy, s3: &str) -> Result<Child> {
+    Ok(worker(copy, s3)?.spawn()?)
+}
+
+fn worker(copy: &Copy, s3: &str) -> Result<Command> {
     let mut command = program(env!("CARGO_BIN_EXE_cleanup-worker"), copy, s3)?;
     command.args(["run", "--format", "json"]);
     // Half of the table is due, on purpose.
     command.env("CLEANUP_BRAKE_MAX_SHARE", "1").env("CLEANUP_LOG_FILTER", "warn");
-    Ok(command.spawn()?)
+    Ok(command)
 }
 
 /// One of the programs, on a copy.

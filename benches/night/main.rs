@@ -11,6 +11,7 @@ mod growth;
 mod limit;
 mod literal;
 mod picture;
+mod plans;
 mod report;
 mod round_trips;
 mod stage;
@@ -42,6 +43,9 @@ struct Args {
     /// A million rows beside a transaction that stays open, instead.
     #[arg(long)]
     growth: bool,
+    /// What the server does for one batch, statement by statement, instead.
+    #[arg(long)]
+    plans: bool,
     /// Small enough for a test: does it work at all?
     #[arg(long)]
     smoke: bool,
@@ -64,6 +68,9 @@ async fn main() -> Result<()> {
     if args.growth {
         return growth::measure(&stage, rows).await;
     }
+    if args.plans {
+        return plans::measure(&stage, rows).await;
+    }
     let mut figures = Figures { rows, settings: stage.settings().await?, ..Figures::default() };
     let rounds = if args.smoke { 1 } else { args.rounds };
     for round in 1..=rounds {
@@ -74,6 +81,10 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     measure_once(&stage, &mut figures).await?;
+    if args.smoke {
+        growth::measure(&stage, rows).await?;
+        plans::measure(&stage, rows).await?;
+    }
     report::tell(&figures)
 }
 

@@ -3,6 +3,15 @@
 -- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
 -- many attempts (NULL = never: only a row that failed alone is dead-lettered),
 -- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process.
+-- In hash order: the trigger pastes_return locks their bodies one by one, and a release locks its
+-- own in that order, too, so that the two never wait for each other in a circle.
+WITH back AS MATERIALIZED (
+    SELECT short_code
+    FROM pastes
+    WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+    ORDER BY content_hash
+    FOR NO KEY UPDATE
+)
 UPDATE pastes
 SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
@@ -15,5 +24,6 @@ SET deletion_status = 'NOT_EXPIRED',
         ELSE now() + least((attempts + 1) ^ 2, $6::float8) * interval '1 second'
     END,
     last_error = coalesce($4, last_error)
-WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+FROM back
+WHERE pastes.short_code = back.short_code
 RETURNING retry_at = 'infinity' AS dead_letter

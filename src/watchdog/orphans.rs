@@ -5,12 +5,12 @@ use deadpool_postgres::Transaction;
 use tokio_postgres::Error;
 use tracing::warn;
 
+use super::reset::IN_ORDER;
 use crate::{config::Settings, failpoint};
 
 const STAMP: &str = include_str!("../../sql/queries/orphans_stamp.sql");
 const UNCLAIMED: &str = include_str!("../../sql/queries/orphans_unclaimed.sql");
 const OF_ENDED_CLAIMS: &str = include_str!("../../sql/queries/orphans_of_ended_claims.sql");
-const LOCK_CONTENT: &str = include_str!("../../sql/queries/orphans_lock_content.sql");
 const RESET: &str = include_str!("../../sql/queries/orphans_reset.sql");
 const ROWS_PER_TRANSACTION: i32 = 2000;
 
@@ -39,7 +39,7 @@ pub(super) async fn reset_orphans(
     if orphans.is_empty() {
         return Ok(0);
     }
-    transaction.execute(LOCK_CONTENT, &[&orphans]).await?;
+    transaction.batch_execute(IN_ORDER).await?;
     let cap = settings.worker.backoff_cap.as_secs_f64();
     let rows = transaction.execute(RESET, &[&orphans, &cap]).await?;
     failpoint::reached("orphans.reset");

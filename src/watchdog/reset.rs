@@ -10,13 +10,15 @@ use uuid::Uuid;
 
 use crate::{claim::attempts_with_company, config::Settings, failpoint};
 
-const LOCK_CONTENT: &str = include_str!("../../sql/queries/reset_lock_content.sql");
 const HEIRS: &str = include_str!("../../sql/queries/reset_heirs.sql");
 const SPARE_ROWS: &str = include_str!("../../sql/queries/reset_spare_rows.sql");
 const PASTES: &str = include_str!("../../sql/queries/reset_pastes.sql");
 const CLAIM: &str = include_str!("../../sql/queries/reset_claim.sql");
 /// Such claims are never pruned: they are the last to know the keys.
 const KEYS_WITHOUT_A_ROW: &str = "keys without a row";
+
+/// Rows go back one by one, in the order in which they were picked: no other plan keeps it.
+pub(super) const IN_ORDER: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off";
 
 /// A claim as the locking read returned it; nothing else is gone by.
 #[derive(Debug)]
@@ -68,9 +70,7 @@ pub async fn reset(
 ) -> Result<Reset, Error> {
     let homeless = hand_on_debts(transaction, claim).await?;
     failpoint::reached("reset.debts_handed_on");
-    if !claim.released {
-        transaction.execute(LOCK_CONTENT, &[&claim.id]).await?;
-    }
+    transaction.batch_execute(IN_ORDER).await?;
     let lease_expired =
         format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
     let (counts, last_error, reason) = match why {

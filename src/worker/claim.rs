@@ -19,7 +19,7 @@ const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
 const CLAIM: &str = include_str!("../../sql/queries/claim.sql");
 const CANDIDATE: &str = include_str!("../../sql/queries/claim_candidate.sql");
 /// No other plan than the walk along pastes_due_idx, whatever the statistics say or do not say.
-pub(super) const ONE_PLAN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
+pub const ONE_PLAN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
 /// More rows than this that cannot be claimed are not a few odd rows but a broken table.
 const MOST_IMPOSSIBLE: usize = 1000;
 

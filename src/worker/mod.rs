@@ -36,7 +36,7 @@ use deadpool_postgres::Pool;
 use uuid::Uuid;
 
 use self::summary::Tally;
-pub use self::{lock::Lock, open::OpenClaims, summary::PhaseTimes};
+pub use self::{claim::ONE_PLAN, lock::Lock, open::OpenClaims, summary::PhaseTimes};
 use crate::{
     config::Settings, objects::Objects, postgres::Target, redis::Redis, shutdown::Shutdown,
 };

@@ -1,5 +1,7 @@
 //! What others do to the reference: the watchdog resets, writers put, extend and expire.
 
+use std::collections::BTreeSet;
+
 use super::{
     reference::{
         BATCH_SIZE, Blame, Content, MAX_ATTEMPTS, Paste, Reference, Status, When, backoff,
@@ -20,9 +22,10 @@ impl Reference {
             swept.rows += reset.rows;
             swept.dead_letters += reset.dead_letters;
         }
+        let there = self.bodies();
         for paste in self.pastes.values_mut() {
             if paste.status == Status::InProgress(None) {
-                paste.status = Status::NotExpired;
+                paste.come_back(&there);
                 paste.attempts += 1;
                 (paste.retry, paste.blame) = (backoff(paste.attempts), Blame::Worker);
                 swept.strays += 1;
@@ -31,15 +34,20 @@ impl Reference {
         swept
     }
 
+    fn bodies(&self) -> BTreeSet<u8> {
+        self.content.keys().copied().collect()
+    }
+
     /// All rows go back; with their debts, if they were released.
     pub fn reset(&mut self, id: i64, counts: bool) -> Sweep {
         let claim = self.claims[&id].clone();
         let mut done = Sweep::default();
+        let there = self.bodies();
         for paste in self.pastes.values_mut() {
             if paste.status != Status::InProgress(Some(id)) {
                 continue;
             }
-            paste.status = Status::NotExpired;
+            paste.come_back(&there);
             if claim.lease.released {
                 paste.body = None;
             }
@@ -96,6 +104,14 @@ impl Reference {
         };
         paste.expires = When::Past(now);
         Answer::Changed(true)
+    }
+}
+
+impl Paste {
+    /// Out of deletion, with its body if that is still there.
+    fn come_back(&mut self, there: &BTreeSet<u8>) {
+        self.status = Status::NotExpired;
+        self.body = self.body.filter(|body| there.contains(body));
     }
 }
 

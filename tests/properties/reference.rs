@@ -213,6 +213,12 @@ impl Reference {
         i32::try_from(holders.count()).expect("a small story")
     }
 
+    /// A paste that is not in progress holds it.
+    pub fn is_needed(&self, body: u8) -> bool {
+        let needs = |paste: &Paste| paste.status == Status::NotExpired && paste.body == Some(body);
+        self.pastes.values().any(needs)
+    }
+
     /// Pastes that nobody expired, and their bodies.
     pub fn alive(&self) -> BTreeMap<String, u8> {
         let alive = self.pastes.iter().filter(|(_, paste)| !paste.has_expired());

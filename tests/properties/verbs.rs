@@ -130,7 +130,7 @@ impl Reference {
             let of_body = taken.iter().filter(|(_, taken)| taken.body == Some(body));
             let codes: BTreeSet<&String> = of_body.map(|(code, _)| code).collect();
             let references = i32::try_from(codes.len()).expect("a small batch");
-            let others = self.holders(body);
+            let others = if self.is_needed(body) { self.holders(body) } else { 0 };
             let Some(content) = self.content.get_mut(&body) else {
                 drift += 1;
                 continue;

@@ -1,0 +1,125 @@
+//! What the server does for one batch: `EXPLAIN (ANALYZE, BUFFERS, WAL)` of every statement on the hot
+//! path, in the middle of a drain, with the settings and the parameters of a worker.
+
+use std::time::{Duration, SystemTime};
+
+use paste_cleanup::{
+    cli::{table, thousands},
+    postgres::BY_KEY,
+    worker::ONE_PLAN,
+};
+use tokio_postgres::{Client, types::ToSql};
+use uuid::Uuid;
+
+use crate::{Result, fleet, report, stage::Stage, stub::Stub};
+
+const MS: i32 = 1;
+
+macro_rules! query {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../sql/queries/", $name, ".sql")))
+    };
+}
+
+struct Plans {
+    db: Client,
+    rows: Vec<Vec<String>>,
+    text: String,
+}
+
+pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
+    let stub = Stub::start(Duration::ZERO).await?;
+    let copy = stage.copy("bench_plans").await?;
+    fleet::some(&copy, &stub.url, rows / 10).await?;
+    let db = crate::stage::connect(&copy.url).await?;
+    db.batch_execute("SET plan_cache_mode = force_custom_plan").await?;
+    let mut plans = Plans { db, rows: Vec::new(), text: String::new() };
+    plans.one_batch().await?;
+    let header = ["statement", "rows", "ms", "pages", "WAL records", "WAL bytes", "full pages"];
+    println!("{}", table(&header, std::mem::take(&mut plans.rows).into_iter()));
+    println!("the plans are in target/bench/plans.txt");
+    report::write("plans.txt", &plans.text)?;
+    stage.drop(copy).await
+}
+
+impl Plans {
+    /// The statements of a batch, in their order.
+    async fn one_batch(&mut self) -> Result<()> {
+        let (worker, none, nobody) = (Uuid::new_v4(), Vec::<String>::new(), None::<String>);
+        let mark = self.db.query_one("SELECT min(expires_at) FROM pastes", &[]).await?;
+        let mark: SystemTime = mark.get(0);
+        self.begin(&format!("{BY_KEY}; {ONE_PLAN}")).await?;
+        self.explain(
+            query!("claim"),
+            &[&worker, &1000_i32, &Some(mark), &i32::MAX, &none, &nobody],
+        )
+        .await?;
+        self.db.batch_execute("COMMIT").await?;
+        let claim: i64 =
+            self.db.query_one("SELECT max(id) FROM deletion_claims", &[]).await?.get(0);
+        let bodies = "SELECT content_hash, min(s3_key), min(short_code), count(*)::int,
+                             min(ref_count) <= count(*)
+                      FROM pastes JOIN content USING (content_hash)
+                      WHERE claim_id = $1 GROUP BY content_hash";
+        let bodies = self.db.query(bodies, &[&claim]).await?;
+        let hashes: Vec<&[u8]> = bodies.iter().map(|row| row.get(0)).collect();
+        let (last, survivors): (Vec<_>, Vec<_>) =
+            bodies.iter().partition(|row| row.get::<_, bool>(4));
+        let doomed: Vec<&[u8]> = last.iter().map(|row| row.get(0)).collect();
+        let keys: Vec<&str> = last.iter().map(|row| row.get(1)).collect();
+        let heirs: Vec<&str> = last.iter().map(|row| row.get(2)).collect();
+        let kept: Vec<&[u8]> = survivors.iter().map(|row| row.get(0)).collect();
+        let references: Vec<i32> = survivors.iter().map(|row| row.get(3)).collect();
+
+        self.begin(BY_KEY).await?;
+        self.explain(query!("release_fence"), &[&claim, &worker]).await?;
+        self.explain(query!("release_lock_content"), &[&hashes]).await?;
+        self.explain(query!("release_still_needed"), &[&doomed]).await?;
+        self.explain(query!("release_subtract"), &[&kept, &references]).await?;
+        self.explain(query!("release_doom"), &[&doomed]).await?;
+        self.explain(query!("release_record"), &[&claim, &heirs, &keys, &0_i64]).await?;
+        self.db.batch_execute("COMMIT").await?;
+
+        self.begin(BY_KEY).await?;
+        let done: [&(dyn ToSql + Sync); 7] = [&claim, &worker, &0_i32, &MS, &MS, &MS, &MS];
+        self.explain(query!("finish_fence"), &done).await?;
+        self.explain(query!("finish_delete"), &[&claim, &None::<Vec<String>>]).await?;
+        self.explain(query!("finish_count"), &[&claim, &1000_i32, &MS]).await?;
+        self.db.batch_execute("COMMIT").await?;
+        self.explain(query!("look"), &[&"1 minute", &none]).await
+    }
+
+    async fn begin(&self, settings: &str) -> Result<()> {
+        Ok(self.db.batch_execute(&format!("BEGIN; {settings}")).await?)
+    }
+
+    async fn explain(
+        &mut self,
+        (name, sql): (&str, &str),
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<()> {
+        let sql = format!("EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING OFF) {sql}");
+        let lines = self.db.query(&sql, parameters).await?;
+        let lines: Vec<String> = lines.iter().map(|row| row.get(0)).collect();
+        let number = |of: &str, name: &str| {
+            let line = lines.iter().find(|line| line.trim_start().starts_with(of));
+            let rest = line.and_then(|line| line.split(name).nth(1)).unwrap_or("0");
+            let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse::<f64>().unwrap_or_default()
+        };
+        let whole = |value: f64| thousands(value as u64);
+        let most = |line: &String| line.split("rows=").nth(2)?.split(' ').next()?.parse().ok();
+        let rows = lines.iter().filter_map(most).max().unwrap_or(0_u64);
+        self.rows.push(vec![
+            name.into(),
+            thousands(rows),
+            format!("{:.1}", number("Execution Time", "Time: ")),
+            whole(number("Buffers", "hit=") + number("Buffers", "read=")),
+            whole(number("WAL", "records=")),
+            whole(number("WAL", "bytes=")),
+            whole(number("WAL", "fpi=")),
+        ]);
+        self.text += &format!("== {name}\n{}\n\n", lines.join("\n"));
+        Ok(())
+    }
+}
