@@ -35,7 +35,7 @@ GRANT DELETE,
       UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
               last_error, content_hash)
    ON pastes TO cleanup_worker;
-GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count), UPDATE (ref_count)
+GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count, created_at), UPDATE (ref_count)
    ON content TO cleanup_worker;
 -- An identity column needs no right on its sequence.
 GRANT SELECT, INSERT, UPDATE ON deletion_claims TO cleanup_worker;

@@ -23,6 +23,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 const SCHEMA_VERSION_QUERY: &str = include_str!("../sql/queries/schema_version.sql");
+const DISABLED_TRIGGER: &str = include_str!("../sql/queries/disabled_trigger.sql");
 const ROLES: &str = include_str!("../sql/roles.sql");
 
 const MIGRATIONS: &[Migration] = &[
@@ -36,6 +37,11 @@ const MIGRATIONS: &[Migration] = &[
         version: 3,
         name: "writer_contract",
         sql: include_str!("../sql/migrations/V3__writer_contract.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "coming_back",
+        sql: include_str!("../sql/migrations/V4__coming_back.sql"),
     },
 ];
 
@@ -146,7 +152,9 @@ async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
 
 /// Whether the database has the schema this program was built for.
 pub async fn check(client: &Client) -> Result<(), SchemaError> {
-    expect(version(client).await?)
+    expect(version(client).await?)?;
+    let disabled = client.query_opt(DISABLED_TRIGGER, &[]).await?;
+    disabled.map_or(Ok(()), |row| Err(SchemaError::NoTrigger(row.get("trigger"))))
 }
 
 /// Whether this is the schema version this program was built for; `None`: not migrated at all.

@@ -109,6 +109,71 @@ async fn a_recount_counts_the_pastes_that_other_workers_have_claimed_and_not_rel
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
+    let world = World::new().await;
+    let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
+    carry_out(&second, &two).await;
+    world.put("new", "shared", Never).await;
+    world.put("newer", "shared", Never).await;
+    let released = first.release(&one).await.expect("release");
+    assert_eq!((released.doomed.len(), released.drift), (0, 1));
+    assert_eq!(world.count(REF_COUNT).await, 2, "a count that was right stays right");
+    let objects = first.delete_objects(&one, &released).await.expect("delete");
+    first.finish(&one, &objects, &Default::default()).await.expect("finish");
+    assert_eq!(world.read("new").await.as_deref(), Some("shared"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_says() {
+    let world = World::new().await;
+    world.put("live", "shared", Never).await;
+    world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
+    world.put("expired", "shared", Ago(60.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let summary = drain(&world.worker().await).await;
+    assert_eq!((summary.rows_deleted, summary.drift_repaired), (1, 1));
+    world.run_sql("UPDATE pastes SET deletion_status = 'NOT_EXPIRED'").await;
+    assert_eq!(world.read("live").await.as_deref(), Some("shared"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_no_other() {
+    let world = World::new().await;
+    world.put("held", "held", Ago(60.0)).await;
+    world.put_many(20, 20).await;
+    let strays = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                                    deletion_initiated_at = now() - interval '3 hours'";
+    world.run_sql(strays).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let lock = forgotten.transaction().await.expect("begin");
+    let held = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
+    lock.query(held, &[&hash("held")]).await.expect("lock");
+    assert_eq!(world.sweep().await.orphans, 20);
+    lock.commit().await.expect("let go");
+    assert_eq!(world.sweep().await.orphans, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_trigger_nothing_is_claimed() {
+    let world = World::new().await;
+    world.put("expired", "a", Ago(60.0)).await;
+    for (trigger, off) in [
+        ("pastes_return", "DISABLE TRIGGER pastes_return"),
+        ("pastes_guard", "DISABLE TRIGGER pastes_guard"),
+    ] {
+        world.run_sql(&format!("ALTER TABLE pastes {off}")).await;
+        let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+        ended.assert_refused(1, &[trigger, "missing or disabled", "ENABLE TRIGGER"]);
+        let doctor = world.program("cleanupctl").args(&["doctor"]).output().await;
+        assert!(doctor.stdout().contains(trigger), "{}", doctor.stdout());
+        world.run_sql(&format!("ALTER TABLE pastes ENABLE TRIGGER {trigger}")).await;
+    }
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_content() {
     let world = World::new().await;
     two_claims_and_a_count_of_one(&world).await;
@@ -128,15 +193,24 @@ async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_and_a_release_with_the_same_bodies_do_not_wait_for_each_other_in_a_circle() {
+    for claims in [1, 2] {
+        reset_beside_a_release(claims).await;
+    }
+}
+
+/// A silent worker has two pastes in so many claims, a live one has two others; all share two bodies.
+async fn reset_beside_a_release(claims: u32) {
     let world = World::new().await;
     let mut bodies = ["left", "right"];
     bodies.sort_by_key(|body| std::cmp::Reverse(hash(body)));
-    // Of each claim, the first row has the body that comes last in hash order.
+    // What is claimed first has the body that comes last in hash order.
     for (code, body, age) in [("a", 0, 60.0), ("b", 1, 59.0), ("c", 0, 50.0), ("d", 1, 49.0)] {
         world.put(code, bodies[body], Ago(age)).await;
     }
     let (silent, worker) = (world.worker().await, world.worker().await);
-    claim_some(&silent, 2).await;
+    for _ in 0..claims {
+        claim_some(&silent, 2 / claims).await;
+    }
     world.silence_claims(7201.0).await;
     let claim = claim_some(&worker, 2).await;
     let mut blocker = connect(&world.database_url).await;
@@ -153,7 +227,7 @@ async fn a_reset_and_a_release_with_the_same_bodies_do_not_wait_for_each_other_i
         lock.commit().await.expect("commit");
     };
     let (swept, ()) = tokio::join!(world.sweep(), let_go);
-    assert_eq!(swept.reset.claims, 1, "the reset was not the victim of a deadlock");
+    assert_eq!(swept.reset.claims, claims as usize, "no reset was the victim of a deadlock");
     let released = releasing.await.expect("join").expect("release");
     let objects = worker.delete_objects(&claim, &released).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");

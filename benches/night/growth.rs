@@ -25,12 +25,15 @@ const TIMES: usize = 21;
 pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     let stub = Stub::start(Duration::ZERO).await?;
     let copy = stage.copy("bench_growth").await?;
-    let (tick_before, status_before) = (tick_ms(&copy).await?, status_ms(&copy, &stub).await?);
+    let (tick_before, status_before) =
+        (tick_ms(&copy, Look::Quick).await?, status_ms(&copy, &stub).await?);
     let dump = connect(&copy.url).await?;
     dump.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM content")
         .await?;
     let drained = fleet::checked(stage, &copy, &stub, 1).await?;
-    let (tick_after, status_after) = (tick_ms(&copy).await?, status_ms(&copy, &stub).await?);
+    let (tick_after, status_after) =
+        (tick_ms(&copy, Look::Quick).await?, status_ms(&copy, &stub).await?);
+    let thorough = tick_ms(&copy, Look::Thorough).await?;
     drop(dump);
     let tenths = deciles(&drained.claim_ms);
     let (first, last) = (tenths.first().copied(), tenths.last().copied());
@@ -43,6 +46,7 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
         "claim_last_to_first": ratio,
         "peak_rss_mib": drained.peak_rss_mib,
         "watchdog_tick_ms": tick_before.max(tick_after),
+        "watchdog_thorough_ms": thorough,
         "status_ms": { "before": status_before, "after": status_after },
     });
     println!("{figures:#}");
@@ -58,14 +62,14 @@ fn smooth(values: &[f64]) -> Vec<f64> {
 }
 
 /// A sweep with nothing to do.
-async fn tick_ms(copy: &Copy) -> Result<f64> {
+async fn tick_ms(copy: &Copy, look: Look) -> Result<f64> {
     let mut settings = defaults();
     settings.postgres.url = Some(copy.url.clone().into());
     let pool = Target::new(&settings, "bench", None)?.pool(2)?;
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let started = Instant::now();
-        watchdog::sweep(&pool, &settings, Look::Quick).await?;
+        watchdog::sweep(&pool, &settings, look).await?;
         watchdog::prune::prune(&pool, &settings).await?;
         times.push(started.elapsed().as_secs_f64() * 1000.0);
     }

@@ -35,7 +35,7 @@ struct Args {
     #[arg(long)]
     rows: Option<u64>,
     /// How often each variant is measured.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Only the variants whose name contains one of these, separated by commas: to measure a change.
     #[arg(long)]

@@ -22,6 +22,6 @@ WHERE deletion_status = 'DELETION_IN_PROGRESS'
       WHERE NOT EXISTS (SELECT FROM deletion_claims c
                         WHERE c.id = held.claim_id
                           AND c.finished_at IS NULL AND c.reset_at IS NULL)))
-  AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
+  AND coalesce(deletion_initiated_at, '-infinity') < now() - $1::float8 * interval '1 second'
 LIMIT $2::int
 FOR NO KEY UPDATE SKIP LOCKED

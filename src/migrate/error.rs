@@ -63,6 +63,11 @@ pub enum SchemaError {
         "the database is at schema version {found}, this program only knows {needed}: upgrade it to the version of the `cleanupctl migrate` that was run"
     )]
     TooNew { found: i32, needed: i32 },
+    #[error(
+        "the trigger {0} on pastes is missing or disabled: `ALTER TABLE pastes ENABLE TRIGGER {0}`, \
+         or restore it from sql/migrations"
+    )]
+    NoTrigger(String),
     #[error("could not read the schema version: {}", describe(.0))]
     Postgres(#[from] tokio_postgres::Error),
 }

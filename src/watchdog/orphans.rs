@@ -3,16 +3,18 @@
 
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error;
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::reset::IN_ORDER;
-use crate::{config::Settings, failpoint};
+use crate::{config::Settings, failpoint, postgres::describe};
 
 const STAMP: &str = include_str!("../../sql/queries/orphans_stamp.sql");
 const UNCLAIMED: &str = include_str!("../../sql/queries/orphans_unclaimed.sql");
 const OF_ENDED_CLAIMS: &str = include_str!("../../sql/queries/orphans_of_ended_claims.sql");
 const RESET: &str = include_str!("../../sql/queries/orphans_reset.sql");
 const ROWS_PER_TRANSACTION: i32 = 2000;
+/// There is another sweep soon; a worker's own steps have more patience.
+const WAIT_BRIEFLY: &str = "SET LOCAL lock_timeout = 500";
 
 /// How far a sweep looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub enum Look {
 
 /// Resets a bounded number of them. Zero: none are left.
 pub(super) async fn reset_orphans(
-    transaction: &Transaction<'_>,
+    transaction: &mut Transaction<'_>,
     settings: &Settings,
     look: Look,
 ) -> Result<u64, Error> {
@@ -39,11 +41,39 @@ pub(super) async fn reset_orphans(
     if orphans.is_empty() {
         return Ok(0);
     }
-    transaction.batch_execute(IN_ORDER).await?;
-    let cap = settings.worker.backoff_cap.as_secs_f64();
-    let rows = transaction.execute(RESET, &[&orphans, &cap]).await?;
+    let rows = put_back(transaction, settings, &orphans).await?;
     failpoint::reached("orphans.reset");
     warn!(rows, "reset {rows} pastes that were in progress without an open claim");
+    Ok(rows)
+}
+
+/// All but those that cannot be put back right now, because a forgotten transaction holds their body,
+/// say: these are found by halving, and wait for the next sweep.
+async fn put_back(
+    transaction: &mut Transaction<'_>,
+    settings: &Settings,
+    orphans: &[String],
+) -> Result<u64, Error> {
+    let cap = settings.worker.backoff_cap.as_secs_f64();
+    transaction.batch_execute(&format!("{IN_ORDER}; {WAIT_BRIEFLY}")).await?;
+    let (mut rows, mut parts) = (0, vec![orphans]);
+    while let Some(part) = parts.pop() {
+        let savepoint = transaction.savepoint("orphans").await?;
+        match savepoint.execute(RESET, &[&part, &cap]).await {
+            Ok(reset) => {
+                savepoint.commit().await?;
+                rows += reset;
+            }
+            Err(failure) if failure.as_db_error().is_some() => {
+                savepoint.rollback().await?;
+                match part {
+                    [one] => error!("paste {one:?} cannot be reset: {}", describe(&failure)),
+                    many => parts.extend(many.chunks(many.len().div_ceil(2))),
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
     Ok(rows)
 }
 

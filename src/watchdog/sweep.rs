@@ -21,8 +21,8 @@ use crate::{
 const TIME_TO_BEAT: &str = include_str!("../../sql/queries/time_to_beat.sql");
 const ELECT: &str = include_str!("../../sql/queries/elect.sql");
 const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
-/// Short transactions: a reset of thousands of rows must not hold up writers.
-const CLAIMS_PER_TRANSACTION: i32 = 5;
+/// One: a reset locks bodies in hash order, which a second claim would begin anew.
+const CLAIMS_PER_TRANSACTION: i32 = 1;
 
 /// What a sweep found.
 #[derive(Debug, Default, Clone, Copy)]
@@ -98,7 +98,7 @@ async fn sweep_some(
     failpoint::reached("sweep.before");
     let claims = reset_silent(&mut transaction, settings, &mut swept.reset, stubborn).await?;
     let orphans = match claims {
-        0 => reset_orphans(&transaction, settings, look).await?,
+        0 => reset_orphans(&mut transaction, settings, look).await?,
         _ => 0,
     };
     transaction.commit().await?;

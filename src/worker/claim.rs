@@ -2,6 +2,7 @@
 
 use std::{sync::PoisonError, time::SystemTime};
 
+use deadpool_postgres::Client;
 use futures_util::future::try_join;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
@@ -69,6 +70,8 @@ impl ClaimError {
 impl Worker {
     /// Takes the lock, claims, lets go of the lock. `None`: nothing to claim, or asked to stop.
     pub async fn claim(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
+        // Before the lock: nobody waits for it while this process waits for a connection.
+        let mut client = answered::<_, PgError>(self.pool.get()).await?;
         let started = Instant::now();
         let turn = self.lock.acquire(&self.shutdown, wanted.until).await;
         let waited = started.elapsed();
@@ -79,7 +82,7 @@ impl Worker {
             Turn::Without(reason) => self.tally.lock_missing(reason),
             Turn::Held(_) => {}
         }
-        let claimed = self.claim_around_the_impossible(wanted).await;
+        let claimed = self.claim_around_the_impossible(&mut client, wanted).await;
         if let Turn::Held(token) = &turn {
             self.lock.release(token).await;
         }
@@ -90,12 +93,13 @@ impl Worker {
     /// stop all claims: it is found by halving, and left out from then on.
     async fn claim_around_the_impossible(
         &self,
+        client: &mut Client,
         wanted: Wanted,
     ) -> Result<Option<Claim>, ClaimError> {
         let mut size = wanted.size;
         loop {
             let mut suspect = None;
-            let attempt = self.claim_rows(Wanted { size, ..wanted }, &mut suspect);
+            let attempt = self.claim_rows(client, Wanted { size, ..wanted }, &mut suspect);
             match answered(attempt).await {
                 Err(ClaimError::Postgres(PgError::Backend(error))) if is_row_fault(&error) => {
                     let Some(culprit) = suspect else {
@@ -133,17 +137,16 @@ impl Worker {
     /// takes exactly that one: looked for afterwards, it might be another one.
     async fn claim_rows(
         &self,
+        client: &mut Client,
         wanted: Wanted,
         suspect: &mut Option<String>,
     ) -> Result<Option<Claim>, ClaimError> {
         let started = Instant::now();
-        let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         // Shorter than the lock's TTL: a claim that outlives its lock is cancelled.
         let allowed_ms = self.settings.lock.ttl.as_millis() * 2 / 3;
         let settings = format!("SET LOCAL statement_timeout = {allowed_ms}; {BY_KEY}; {ONE_PLAN}");
         let turn = transaction.prepare_cached(TURN).await?;
-        let claim = transaction.prepare_cached(CLAIM).await?;
         let worker = self.id.to_string();
         let asked: [&(dyn ToSql + Sync); 1] = [&worker];
         // Sent together, in this order: one round trip.
@@ -151,6 +154,7 @@ impl Worker {
             try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
                 .await?;
         migrate::expect(turn.get("schema_version"))?;
+        let claim = transaction.prepare_cached(CLAIM).await?;
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
         let most_attempts = if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX };
         let impossible = self.impossible();

@@ -57,7 +57,7 @@ impl Worker {
         let references = references(claim);
         let hashes: Vec<&[u8]> = references.keys().copied().collect();
         let fenced: [&(dyn ToSql + Sync); 2] = [&claim.fence.claim, &claim.fence.worker];
-        let locked: [&(dyn ToSql + Sync); 1] = [&hashes];
+        let locked: [&(dyn ToSql + Sync); 2] = [&hashes, &claim.fence.claim];
         failpoint::reached("release.before");
         // Sent together, in this order: one round trip. Locks of a claim that is lost do no harm.
         let ((), fenced, locked) = try_join3(
@@ -111,12 +111,15 @@ impl Worker {
     ) -> Result<Plan, TryError> {
         failpoint::reached("release.content_locked");
         let mut bodies: Vec<Body> = locked.iter().map(|row| Body::new(row, references)).collect();
-        let last: Vec<&[u8]> =
-            bodies.iter().filter(|body| body.loses_its_last()).map(|body| &*body.hash).collect();
+        let last = |body: &&Body| body.loses_its_last() && !body.is_newer;
+        let last: Vec<&[u8]> = bodies.iter().filter(last).map(|body| &*body.hash).collect();
         let needed = transaction.prepare_cached(STILL_NEEDED).await?;
         let needed = transaction.query(&needed, &[&last]).await?;
-        if !needed.is_empty() {
-            recount(transaction, &needed, &mut bodies).await?;
+        let needed = needed.iter().map(|row| row.get::<_, Vec<u8>>("content_hash"));
+        let newer = bodies.iter().filter(|body| body.is_newer).map(|body| body.hash.clone());
+        let doubtful: Vec<Vec<u8>> = needed.chain(newer).collect();
+        if !doubtful.is_empty() {
+            recount(transaction, &doubtful, &mut bodies).await?;
         }
         let missing = references.len() - bodies.len();
         let plan = Plan { bodies, missing };
@@ -154,14 +157,13 @@ fn references(claim: &Claim) -> References<'_> {
     references
 }
 
-/// The counts of these bodies are wrong: how many rows hold each, really? The cold path.
+/// The counts of these bodies cannot be trusted: how many rows hold each, really? The cold path.
 async fn recount(
     transaction: &Transaction<'_>,
-    needed: &[Row],
+    doubtful: &[Vec<u8>],
     bodies: &mut [Body],
 ) -> Result<(), tokio_postgres::Error> {
-    let hashes: Vec<&[u8]> = needed.iter().map(|row| row.get("content_hash")).collect();
-    let counted = transaction.query(COUNT_HOLDERS, &[&hashes]).await?;
+    let counted = transaction.query(COUNT_HOLDERS, &[&doubtful]).await?;
     let holders: HashMap<&[u8], i64> =
         counted.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
     for body in bodies {
@@ -176,7 +178,7 @@ async fn write(
     bodies: &[&Body],
 ) -> Result<u64, tokio_postgres::Error> {
     let (last, survivors): (Vec<&Body>, Vec<&Body>) =
-        bodies.iter().partition(|body| body.loses_its_last());
+        bodies.iter().partition(|body| body.loses_its_last() || body.is_newer);
     let (doomed, drifted): (Vec<&Body>, Vec<&Body>) =
         last.into_iter().partition(|body| body.is_doomed());
     let mut written = 0;

@@ -56,7 +56,7 @@ last_error, retry_at)
 cleanup_watchdog | schema public | USAGE
 cleanup_worker | cleanup_fleet | SELECT, UPDATE (bucket, prefix)
 cleanup_worker | cleanup_migrations | SELECT
-cleanup_worker | content | DELETE, SELECT (content_hash, ref_count, s3_key, size_bytes), \
+cleanup_worker | content | DELETE, SELECT (content_hash, created_at, ref_count, s3_key, size_bytes), \
 UPDATE (ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
 cleanup_worker | pastes | DELETE, \

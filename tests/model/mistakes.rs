@@ -27,6 +27,8 @@ pub enum Mistake {
     Guesses,
     /// The cross-check counts the rows of released batches.
     CountsReleased,
+    /// A row that is reset does not look whether its body is still there.
+    ComesBackBlindly,
     /// There is no cross-check.
     NoCrossCheck,
     /// The cross-check is part of the statement that waits for the locks.
@@ -117,7 +119,7 @@ fn under_a_reused_key_a_late_delete_hits_the_body_long_after_its_claim_is_finish
 #[test]
 fn without_the_marker_a_reset_row_holds_a_reference_that_was_given_back() {
     let left = Left { silences: 1, ..NOTHING };
-    let protocol = night(ONE, left, &[]).with(Mistake::NoMarker);
+    let protocol = night(THREE, left, &[]).with(Mistake::NoMarker);
     assert_broken(protocol, COUNT, &["Claim", "Release", "Reset"]);
 }
 
@@ -142,6 +144,15 @@ fn without_the_cross_check_a_count_that_is_too_low_costs_a_live_paste_its_body()
 }
 
 #[test]
+fn a_paste_that_comes_back_without_a_look_for_its_body_is_extended_and_has_none() {
+    let left = Left { silences: 1, extensions: 1, ..NOTHING };
+    let night = night([EXPIRED, EXPIRED, None], left, &[]);
+    let mut protocol = night.with(Mistake::ComesBackBlindly);
+    protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
+    assert_broken(protocol, READABLE, &["Claim", "Claim", "Release", "Reset", "Extend"]);
+}
+
+#[test]
 fn a_cross_check_by_an_old_snapshot_keeps_a_body_that_nobody_holds() {
     let protocol = night([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::OldSnapshot);
     assert_broken(protocol, COUNT, &["LookForHolders", "Release", "Release"]);
@@ -151,7 +162,7 @@ fn a_cross_check_by_an_old_snapshot_keeps_a_body_that_nobody_holds() {
 fn with_the_redis_lock_alone_two_workers_claim_the_same_row() {
     let left = Left { lost_locks: 1, ..NOTHING };
     let protocol = night(ONE, left, &[]).with(Mistake::TrustsTheLock);
-    assert_broken(protocol, COUNT, &["Pick", "LockVanishes", "Pick", "Claim", "Release", "Claim"]);
+    assert_broken(protocol, COUNT, &["Pick", "LockVanishes", "Pick", "Claim", "Claim", "Release"]);
 }
 
 #[test]
@@ -170,7 +181,7 @@ fn a_reset_without_heirs_leaves_an_object_that_nobody_knows() {
 #[test]
 fn a_reset_by_an_old_look_overlooks_a_release() {
     let left = Left { silences: 1, ..NOTHING };
-    let protocol = night(ONE, left, &[]).with(Mistake::OldLookAtClaim);
+    let protocol = night(THREE, left, &[]).with(Mistake::OldLookAtClaim);
     assert_broken(protocol, COUNT, &["Claim", "LookAtClaim", "Release", "Reset"]);
 }
 

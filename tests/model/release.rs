@@ -95,6 +95,7 @@ impl Protocol {
                 others.filter(|row| row.body == Some(body)).count() as u8
             }
             (_, Phase::Release { looked: Some(holders) }) => holders[usize::from(body)],
+            _ if !state.is_needed(body) => 0,
             _ => state.holders(body),
         }
     }

@@ -118,6 +118,14 @@ pub fn refusals() -> Protocol {
     night([EXPIRED, EXPIRED, ANOTHER], left, &[]).showing(&[OWING, FENCED_OFF])
 }
 
+/// Two claimed rows share a body whose count is too low; one of them may come back and be extended.
+pub fn drift_in_progress() -> Protocol {
+    let left = Left { silences: 1, extensions: 1, late_deletes: 1, ..NOTHING };
+    let mut protocol = night([EXPIRED, EXPIRED, None], left, &[]).showing(&[FENCED_OFF]);
+    protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
+    protocol
+}
+
 /// Something else marked a row, and the count of its body is too low from the start.
 pub fn drift() -> Protocol {
     let marked = EXPIRED.map(|row| Row { in_progress: true, ..row });

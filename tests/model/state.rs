@@ -262,6 +262,11 @@ impl State {
         u8::try_from(holders).expect("few pastes")
     }
 
+    /// A row that the fleet has not claimed holds it.
+    pub fn is_needed(&self, body: u8) -> bool {
+        self.pastes.iter().flatten().any(|row| row.claim.is_none() && row.body == Some(body))
+    }
+
     /// Closed claims that nobody remembers are history. Their ids may be given out again: no row
     /// and no process can tell.
     pub fn forget_history(&mut self) {

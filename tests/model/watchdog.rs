@@ -65,6 +65,11 @@ impl Protocol {
             if locked.released && !self.has(Mistake::NoMarker) {
                 row.body = None;
             }
+            // The trigger: a row comes back with its body, if that is still there.
+            let gone = |body: &u8| state.content[usize::from(*body)].is_none();
+            if row.body.as_ref().is_some_and(gone) && !self.has(Mistake::ComesBackBlindly) {
+                row.body = None;
+            }
             if !self.has(Mistake::NoHeirs) {
                 row.doomed_key = locked.heirs[paste].or(row.doomed_key);
             }

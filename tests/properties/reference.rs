@@ -85,6 +85,8 @@ pub struct Claim {
     pub lease: Lease,
     pub taken: BTreeMap<String, Taken>,
     pub last_due: i64,
+    /// The bodies that were stored when it was made; one that is stored again is another.
+    pub stored: BTreeSet<String>,
     pub bytes: i64,
     /// The doomed keys with their heirs, once its worker has released.
     pub in_hand: Option<BTreeMap<String, String>>,
@@ -213,9 +215,10 @@ impl Reference {
         i32::try_from(holders.count()).expect("a small story")
     }
 
-    /// A paste that is not in progress holds it.
+    /// A paste that the fleet has not claimed holds it.
     pub fn is_needed(&self, body: u8) -> bool {
-        let needs = |paste: &Paste| paste.status == Status::NotExpired && paste.body == Some(body);
+        let unclaimed = [Status::NotExpired, Status::InProgress(None)];
+        let needs = |paste: &Paste| unclaimed.contains(&paste.status) && paste.body == Some(body);
         self.pastes.values().any(needs)
     }
 

@@ -88,7 +88,8 @@ impl Reference {
         }
         let batch = due.iter().filter(|(_, code)| self.pastes[code].attempts == class);
         let batch: Vec<(i64, String)> = batch.take(share(size, class)).cloned().collect();
-        let mut claim = Claim { last_due: batch.last()?.0, ..Claim::default() };
+        let stored = self.content.values().map(|content| content.key.clone()).collect();
+        let mut claim = Claim { last_due: batch.last()?.0, stored, ..Claim::default() };
         for (_, code) in &batch {
             let paste = self.paste_mut(code);
             paste.status = Status::InProgress(Some(id));
@@ -130,16 +131,19 @@ impl Reference {
             let of_body = taken.iter().filter(|(_, taken)| taken.body == Some(body));
             let codes: BTreeSet<&String> = of_body.map(|(code, _)| code).collect();
             let references = i32::try_from(codes.len()).expect("a small batch");
-            let others = if self.is_needed(body) { self.holders(body) } else { 0 };
+            let key = self.content.get(&body).map(|content| &content.key);
+            let is_newer = key.is_some_and(|key| !self.claims[&id].stored.contains(key));
+            let is_doubtful = is_newer || self.is_needed(body);
+            let others = if is_doubtful { self.holders(body) } else { 0 };
             let Some(content) = self.content.get_mut(&body) else {
                 drift += 1;
                 continue;
             };
-            if content.ref_count > references {
+            if content.ref_count > references && !is_newer {
                 content.ref_count -= references;
                 continue;
             }
-            drift += usize::from(content.ref_count < references || others > 0);
+            drift += usize::from(content.ref_count - references != others);
             content.ref_count = others;
             if others == 0 {
                 let key = self.content.remove(&body).expect("just seen").key;

@@ -71,6 +71,10 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
             format!("version {found}, newer than the {needed} of this program"),
             "upgrade the programs to the version of the `cleanupctl migrate` that was run",
         ),
+        Err(SchemaError::NoTrigger(name)) => failure(
+            format!("the trigger {name} on pastes is missing or disabled"),
+            "ALTER TABLE pastes ENABLE TRIGGER it, or restore it from sql/migrations",
+        ),
         Err(SchemaError::Postgres(error)) => return Err(failed(error)),
     })
 }

@@ -19,8 +19,11 @@ pub(super) struct Body {
     /// How many pastes of this batch let go of it, and the one that inherits its key.
     pub references: i32,
     heir: String,
-    /// Rows outside this batch that still hold it. Counted only if it would lose its last
-    /// reference.
+    /// It was stored again since the batch was claimed: a count that was too low let an earlier
+    /// incarnation go. This one's count never had the batch's references in it.
+    pub is_newer: bool,
+    /// Rows outside this batch that still hold it. Counted only if somebody needs it although it
+    /// would lose its last reference, or if it is newer.
     pub other_holders: i64,
 }
 
@@ -34,6 +37,7 @@ impl Body {
             size_bytes: row.get("size_bytes"),
             references: i32::try_from(pastes.len()).unwrap_or(i32::MAX),
             heir: pastes.first().map(ToString::to_string).unwrap_or_default(),
+            is_newer: row.get("is_newer"),
             other_holders: 0,
             hash,
         }
@@ -44,15 +48,15 @@ impl Body {
         self.ref_count <= i64::from(self.references)
     }
 
-    /// By its count and by the tables, nobody else holds it.
+    /// By its count, or by a recount, and by the tables, nobody else needs it.
     pub fn is_doomed(&self) -> bool {
-        self.loses_its_last() && self.other_holders == 0
+        (self.loses_its_last() || self.is_newer) && self.other_holders == 0
     }
 
     /// The count says something else than the tables.
     pub fn drifted(&self) -> bool {
-        self.ref_count < i64::from(self.references)
-            || (self.loses_its_last() && self.other_holders > 0)
+        let left = self.ref_count - i64::from(self.references);
+        left < 0 || ((left == 0 || self.is_newer) && self.other_holders != left)
     }
 }
 
