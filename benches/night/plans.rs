@@ -73,7 +73,7 @@ impl Plans {
 
         self.begin(BY_KEY).await?;
         self.explain(query!("release_fence"), &[&claim, &worker]).await?;
-        self.explain(query!("release_lock_content"), &[&hashes]).await?;
+        self.explain(query!("release_lock_content"), &[&hashes, &claim]).await?;
         self.explain(query!("release_still_needed"), &[&doomed]).await?;
         self.explain(query!("release_subtract"), &[&kept, &references]).await?;
         self.explain(query!("release_doom"), &[&doomed]).await?;

@@ -54,7 +54,7 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS deletion_claims_ended_idx
     WHERE finished_at IS NOT NULL OR reset_at IS NOT NULL;
 
 -- step: repeat: pastes: give rows that another system left in progress an age
--- Without one the watchdog could never call them stuck. Finds them through pastes_claim_idx.
+-- Without one the watchdog could never call them stuck. Finds them through pastes_unclaimed_idx.
 WITH ageless AS (
     SELECT short_code FROM pastes
      WHERE deletion_status = 'DELETION_IN_PROGRESS' AND deletion_initiated_at IS NULL
@@ -117,7 +117,7 @@ SELECT pg_temp.set_options('deletion_claims', ARRAY[
     ['autovacuum_analyze_threshold', '2000']]);
 
 -- step: pastes: fresh statistics
--- Without any (a fresh load, a restore) the cross-check of a release reads the whole table.
+-- Without any (a fresh load, a restore) the brake and `status` guess.
 ANALYZE pastes;
 
 -- step: content: fresh statistics

@@ -1,6 +1,6 @@
 -- The contract for the paste service: put, extend, expire now, and the trigger that guards them.
 --
--- The functions run with the caller's rights and inside the caller's transaction. Whoever writes
+-- These functions run with the caller's rights and inside the caller's transaction. Whoever writes
 -- statements of their own (more columns, other languages) finds the rules above each function:
 -- keep their order, the rest is free.
 -- Two rules for readers: an expired paste is gone, whatever its row says; and a body is read
@@ -11,7 +11,8 @@
 --   1. Upload first, under a key that was never used before (`<hash>/<random>`). Keys are not
 --      reused, so a late delete of an old incarnation cannot hit a new body.
 --   2. Lock the content row first, then insert the paste, then count: with one put to a
---      transaction this order cannot deadlock, neither with another put nor with a release.
+--      transaction this order cannot deadlock, neither with another put nor with a release. (A put
+--      under a short code that is taken, by a paste that is just being reset, can: repeat it.)
 --   3. Count only if the paste was really inserted: a repeated request must not count twice.
 --   4. Count by upsert and use the s3_key it returns: someone else's upload may have won.
 --   5. Commit, and only then drop an upload that is not in use. Drop it also after a rollback

@@ -1,5 +1,5 @@
-//! One sweep: every claim whose worker was silent for `stuck_after`, and every row in progress that
-//! no open claim covers. Set-based, in bounded chunks, until nothing is left.
+//! One sweep: every claim whose worker was silent for `stuck_after`, and rows in progress that no open
+//! claim covers. Set-based, in bounded chunks, until nothing is left.
 
 use std::time::Duration;
 

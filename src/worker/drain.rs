@@ -225,7 +225,7 @@ impl Drain {
         }
     }
 
-    /// Waits for all batches to end, at most so long, and not past a stop.
+    /// Waits for all batches to end, about so long at most, and not past a stop.
     async fn wait_for_all(&mut self, longest: Duration) {
         let started = Instant::now();
         let over = |deadline: Instant| Instant::now() >= deadline;

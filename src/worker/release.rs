@@ -172,7 +172,7 @@ async fn recount(
     Ok(())
 }
 
-/// Writes the new counts, and removes the content rows that nobody holds.
+/// Writes the new counts, and removes the content rows that nobody needs.
 async fn write(
     transaction: &Transaction<'_>,
     bodies: &[&Body],
