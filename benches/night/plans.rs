@@ -100,7 +100,9 @@ impl Plans {
     ) -> Result<()> {
         let sql = format!("EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING OFF) {sql}");
         let lines = self.db.query(&sql, parameters).await?;
-        let lines: Vec<String> = lines.iter().map(|row| row.get(0)).collect();
+        // A thousand keys are no help to a reader.
+        let short = |line: &str| line.chars().take(200).collect::<String>();
+        let lines: Vec<String> = lines.iter().map(|row| short(row.get(0))).collect();
         let number = |of: &str, name: &str| {
             let line = lines.iter().find(|line| line.trim_start().starts_with(of));
             let rest = line.and_then(|line| line.split(name).nth(1)).unwrap_or("0");
