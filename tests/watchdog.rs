@@ -120,7 +120,8 @@ async fn rows_of_an_ended_or_vanished_claim_are_not_left_in_progress_for_ever() 
 async fn the_resident_watchdog_finds_rows_of_a_vanished_claim_at_its_first_tick() {
     let world = World::new().await;
     world.put_many(10, 10).await;
-    claim_some(&world.worker().await, 10).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 10).await;
     world.run_sql("DELETE FROM deletion_claims").await;
     world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
     let watchdog = world.program("cleanup-watchdog").env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0");
