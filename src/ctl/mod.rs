@@ -1,8 +1,12 @@
 //! `cleanupctl`, the operator's hand tool: one subcommand per file.
 
 mod config;
+mod dead_letters;
 mod doctor;
+mod explain;
 mod migrate;
+mod pause;
+mod reset;
 mod seed;
 mod status;
 
@@ -30,6 +34,9 @@ Examples:
   cleanupctl doctor                  is everything as it should be?
   cleanupctl seed --pastes 20000     make test data, with real objects
   cleanupctl status                  how is the fleet doing?
+  cleanupctl explain SHORT_CODE      why is this paste still there?
+  cleanupctl dead-letters            what failed for good, and why
+  cleanupctl pause --reason TEXT     stop the whole fleet
   cleanupctl config > cleanup.toml   every setting, explained";
 
 #[derive(Subcommand, Debug)]
@@ -42,6 +49,18 @@ enum Command {
     Seed(seed::Seed),
     /// Show backlog, open claims, failures.
     Status(status::Status),
+    /// Say where one paste stands, and what happens to it next.
+    Explain(explain::Explain),
+    /// List the pastes that failed for good.
+    DeadLetters(dead_letters::DeadLetters),
+    /// Give dead letters another attempt.
+    Requeue(dead_letters::Requeue),
+    /// Reset a claim whose worker is known to be dead.
+    Reset(reset::Reset),
+    /// Stop the whole fleet, with a reason.
+    Pause(pause::Pause),
+    /// End the pause.
+    Resume(pause::Resume),
     /// Print the documented default settings.
     Config,
 }
@@ -59,6 +78,12 @@ impl CtlCli {
             Command::Doctor(command) => command.run(&settings).await,
             Command::Seed(command) => command.run(&settings).await,
             Command::Status(command) => command.run(&settings).await,
+            Command::Explain(command) => command.run(&settings).await,
+            Command::DeadLetters(command) => command.run(&settings).await,
+            Command::Requeue(command) => command.run(&settings).await,
+            Command::Reset(command) => command.run(&settings).await,
+            Command::Pause(command) => command.run(&settings).await,
+            Command::Resume(command) => command.run(&settings).await,
             Command::Config => Ok(0),
         }
     }

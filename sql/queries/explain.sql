@@ -1,0 +1,30 @@
+-- Explain: all that the tables know about one paste.
+-- $1 short code.
+-- Zero rows: there is no such paste.
+SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.doomed_key,
+       p.content_hash IS NOT NULL AS holds_a_body, p.claim_id,
+       p.retry_at = 'infinity' AS is_dead_letter,
+       (extract(epoch FROM now() - p.expires_at))::float8 AS overdue_s,
+       CASE WHEN p.retry_at < 'infinity'
+            THEN (extract(epoch FROM p.retry_at - now()))::float8 END AS retry_in_s,
+       (extract(epoch FROM now() - p.deletion_initiated_at))::float8 AS in_progress_s,
+       claim.id IS NOT NULL AND claim.finished_at IS NULL AND claim.reset_at IS NULL
+           AS claim_is_open,
+       claim.worker, claim.released_at IS NOT NULL AS released,
+       (extract(epoch FROM now() - claim.heartbeat_at))::float8 AS beat_s_ago,
+       body.s3_key, body.ref_count::bigint AS ref_count,
+       -- As a recount would: see release_count_holders.sql.
+       CASE WHEN body.content_hash IS NOT NULL THEN
+           (SELECT count(*) FROM pastes other
+            WHERE other.content_hash = p.content_hash
+              AND other.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED'))
+           + (SELECT count(*)
+              FROM pastes other
+              LEFT JOIN deletion_claims c ON c.id = other.claim_id
+              WHERE other.content_hash = p.content_hash
+                AND other.deletion_status = 'DELETION_IN_PROGRESS'
+                AND NOT (c.released_at IS NOT NULL AND c.reset_at IS NULL)) END AS holders
+FROM pastes p
+LEFT JOIN deletion_claims claim ON claim.id = p.claim_id
+LEFT JOIN content body ON body.content_hash = p.content_hash
+WHERE p.short_code = $1

@@ -1,0 +1,213 @@
+//! `cleanupctl explain`: where one paste stands, and what will happen to it next.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use serde::Serialize;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::{
+    cli::{Format, print},
+    config::Settings,
+    fleet::{self, Fleet},
+    migrate,
+    postgres::describe,
+    printable::printable,
+};
+
+const EXPLAIN: &str = include_str!("../../sql/queries/explain.sql");
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct Explain {
+    /// The paste.
+    short_code: String,
+    /// How the answer is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+const HELP: &str = "\
+Why is this paste still there? Says its state, its attempts and last error, who holds it, how its
+body is counted, and what happens next, and when. Reads the tables only.
+
+Exit codes: 0 explained; 1 there is no such paste, or failed; 2 usage or config.
+
+Examples:
+  cleanupctl explain aZ3x9Q
+  cleanupctl explain aZ3x9Q --format json | jq .next";
+
+#[derive(Serialize)]
+struct Explanation {
+    short_code: String,
+    state: &'static str,
+    /// What will happen next, and when.
+    next: String,
+    attempts: i32,
+    last_error: Option<String>,
+    claim: Option<Claim>,
+    body: Option<Body>,
+    /// The object that it still owes S3.
+    owes: Option<String>,
+    /// What is not as it should be, with the remedy.
+    wrong: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Claim {
+    id: i64,
+    worker: Uuid,
+    released: bool,
+    last_beat_s: f64,
+}
+
+#[derive(Serialize)]
+struct Body {
+    s3_key: String,
+    ref_count: i64,
+    holders: i64,
+}
+
+impl Explain {
+    pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
+        let client = super::connect(settings).await?;
+        migrate::check(&client).await?;
+        let fleet = fleet::read(&client).await?;
+        let failed = |error| anyhow!("explain: {}", describe(&error));
+        // Never a walk through the table, however little the planner knows about it.
+        client.batch_execute("SET enable_seqscan = off").await.map_err(failed)?;
+        let row = client.query_opt(EXPLAIN, &[&self.short_code]).await.map_err(failed)?;
+        let Some(row) = row else {
+            return Err(anyhow!(
+                "there is no paste {:?}: it was erased, or never stored",
+                self.short_code
+            ));
+        };
+        print(self.format, &explain(self.short_code, &row, settings, &fleet), show);
+        Ok(0)
+    }
+}
+
+fn explain(short_code: String, row: &Row, settings: &Settings, fleet: &Fleet) -> Explanation {
+    let (state, next) = stand(row, settings, fleet);
+    let s3_key: Option<String> = row.get("s3_key");
+    let body = s3_key.map(|s3_key| Body {
+        s3_key,
+        ref_count: row.get("ref_count"),
+        holders: row.get("holders"),
+    });
+    let open: bool = row.get("claim_is_open");
+    Explanation {
+        wrong: wrong(row, body.as_ref()),
+        short_code,
+        state,
+        next,
+        attempts: row.get("attempts"),
+        last_error: row.get("last_error"),
+        claim: row.get::<_, Option<i64>>("claim_id").filter(|_| open).map(|id| Claim {
+            id,
+            worker: row.get("worker"),
+            released: row.get("released"),
+            last_beat_s: row.get("beat_s_ago"),
+        }),
+        body,
+        owes: row.get("doomed_key"),
+    }
+}
+
+/// Its state, and what will happen next.
+fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String) {
+    let stuck_after = settings.watchdog.stuck_after;
+    let status: &str = row.get("deletion_status");
+    let overdue_s: Option<f64> = row.get("overdue_s");
+    let seconds = |name: &str| row.get::<_, Option<f64>>(name).unwrap_or_default();
+    let run = match &fleet.paused {
+        Some(reason) => format!("nothing, while the fleet is paused: {reason}"),
+        None => "the next run takes it".to_string(),
+    };
+    if status == "DELETED" {
+        return ("tombstone", "the watchdog purges it after retention.tombstones".into());
+    }
+    if status == "DELETION_IN_PROGRESS" {
+        let left = |silent: f64| spell((stuck_after.as_secs_f64() - silent).max(0.0));
+        return match row.get("claim_is_open") {
+            true => (
+                "being deleted",
+                format!(
+                    "its worker finishes it; should that stay silent, the watchdog resets it in {}",
+                    left(seconds("beat_s_ago"))
+                ),
+            ),
+            false => (
+                "in progress without an open claim",
+                format!("the watchdog resets it in {}", left(seconds("in_progress_s"))),
+            ),
+        };
+    }
+    match overdue_s {
+        None => ("alive", "nothing: it never expires".into()),
+        Some(overdue) if overdue < 0.0 => {
+            ("alive", format!("it expires in {}, then a run takes it", spell(-overdue)))
+        }
+        Some(_) if row.get::<_, Option<bool>>("is_dead_letter") == Some(true) => (
+            "dead letter",
+            "nothing, until somebody mends the cause and runs `cleanupctl requeue`".into(),
+        ),
+        Some(_) if seconds("retry_in_s") > 0.0 => {
+            ("backing off", format!("it is due again in {}; {run}", spell(seconds("retry_in_s"))))
+        }
+        Some(overdue) => ("due", format!("overdue by {}; {run}", spell(overdue))),
+    }
+}
+
+fn wrong(row: &Row, body: Option<&Body>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    match body {
+        Some(body) if body.ref_count != body.holders => wrong.push(format!(
+            "drift: ref_count is {}, but {} pastes hold the body; `cleanupctl audit --repair` \
+             recounts it",
+            body.ref_count, body.holders
+        )),
+        None if row.get("holds_a_body") && !row.get::<_, bool>("released") => {
+            wrong.push("drift: its body has no content row; its object is not known".into());
+        }
+        _ => {}
+    }
+    wrong
+}
+
+fn spell(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.ceil()).unwrap_or_default();
+    humantime::format_duration(whole).to_string()
+}
+
+fn show(told: &Explanation) -> String {
+    let mut lines = vec![
+        format!("{}: {}", printable(&told.short_code), told.state),
+        format!("next: {}", told.next),
+    ];
+    if told.attempts > 0 || told.last_error.is_some() {
+        let error = told.last_error.as_deref().map_or("no error".into(), printable);
+        lines.push(format!("attempts: {}; last error: {error}", told.attempts));
+    }
+    if let Some(claim) = &told.claim {
+        let released = if claim.released { "released" } else { "not released yet" };
+        lines.push(format!(
+            "claim: {} of worker {}, {released}, last beat {} ago",
+            claim.id,
+            claim.worker,
+            spell(claim.last_beat_s)
+        ));
+    }
+    if let Some(body) = &told.body {
+        let (key, count) = (printable(&body.s3_key), body.ref_count);
+        lines.push(format!("body: {key}, counted {count} times"));
+    }
+    if let Some(key) = &told.owes {
+        lines.push(format!("owes S3 the deletion of {}", printable(key)));
+    }
+    lines.extend(told.wrong.iter().map(|wrong| format!("wrong: {wrong}")));
+    lines.join("\n")
+}
