@@ -18,7 +18,7 @@ pub use error::{MigrateError, SchemaError};
 
 use preflight::Findings;
 use runner::Runner;
-use script::{Migration, steps};
+use script::{Migration, StepKind, steps};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -148,6 +148,19 @@ async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
         }
         found => Ok(found),
     }
+}
+
+/// The indexes that are not there, or not valid, and have no stand-in of the owner's.
+pub async fn missing_indexes(client: &Client) -> Result<Vec<&'static str>, tokio_postgres::Error> {
+    let mut missing = Vec::new();
+    for step in MIGRATIONS.iter().flat_map(|migration| steps(migration.sql)) {
+        if let StepKind::Index(name) = step.kind
+            && !runner::index_state(client, name).await?.ready
+        {
+            missing.push(name);
+        }
+    }
+    Ok(missing)
 }
 
 /// Whether the database has the schema this program was built for.

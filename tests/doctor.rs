@@ -127,7 +127,7 @@ async fn a_role_that_may_not_see_it_all_is_told_so() {
     world.run_sql("CREATE ROLE night LOGIN").await;
     let url = world.database_url.replace("postgres@", "night@");
     let stranger = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    stranger.assert_only(1, &["schema", "standbys", "bucket binding"]);
+    stranger.assert_only(1, &["schema", "indexes", "standbys", "bucket binding"]);
     stranger.assert_says("schema", "failure", &["42501", "grant the role of sql/roles.sql"]);
     world.run_sql("GRANT cleanup_worker TO night").await;
     let blind = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
@@ -168,7 +168,7 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
     let world = World::new().await;
     let (url, _empty) = empty_database().await;
     let findings = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    findings.assert_only(1, &["schema", "durability", "bucket binding"]);
+    findings.assert_only(1, &["schema", "indexes", "durability", "bucket binding"]);
     findings.assert_says("schema", "failure", &["run `cleanupctl migrate`"]);
     findings.assert_says("bucket binding", "left_out", &["schema"]);
 }
@@ -178,7 +178,18 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
     let world = World::new().await;
     let url = format!("postgres://night:secret@127.0.0.1:{}/pastes", free_port());
     let findings = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    let needing = ["writes", "schema", "durability", "standbys", "bucket binding"];
+    let needing = [
+        "writes",
+        "schema",
+        "indexes",
+        "autovacuum",
+        "transactions",
+        "clock",
+        "encryption",
+        "durability",
+        "standbys",
+        "bucket binding",
+    ];
     findings.assert_only(1, &[&["postgres"][..], &needing].concat());
     findings.assert_says("postgres", "failure", &[&address_of(&url), "check that it runs"]);
     for check in needing {
@@ -223,4 +234,37 @@ async fn a_bucket_that_belongs_to_another_database_is_a_failure() {
     findings.assert_only(1, &["durability", "bucket binding"]);
     let words = [&*world.bucket, &*other.bucket, "--rebind-bucket"];
     findings.assert_says("bucket binding", "failure", &words);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_is_missing_is_a_failure_until_migrate_has_built_it_again() {
+    let world = World::new().await;
+    world.run_sql("DROP INDEX pastes_due_idx").await;
+    let findings = diagnose(world.program("cleanupctl")).await;
+    findings.assert_says("indexes", "failure", &["pastes_due_idx", "cleanupctl migrate"]);
+    assert_eq!(findings.0.code(), 1);
+    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+    assert!(migrated.stdout().contains("pastes_due_idx"), "{}", migrated.stdout());
+    diagnose(world.program("cleanupctl")).await.assert_says("indexes", "ok", &["valid"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_nobody_vacuums_are_a_warning() {
+    let world = World::new().await;
+    world.run_sql("ALTER TABLE pastes SET (autovacuum_enabled = false)").await;
+    let findings = diagnose(world.program("cleanupctl")).await;
+    findings.assert_says("autovacuum", "warning", &["pastes", "RESET"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_transaction_is_found_with_whose_it_is() {
+    let world = World::new().await;
+    let mut forgotten = connect(&world.database_url).await;
+    forgotten.batch_execute("SET application_name = 'pg_dump'").await.expect("name");
+    let _open = forgotten.transaction().await.expect("begin");
+    let look = include_str!("../sql/queries/doctor_transactions.sql");
+    let row = world.db.query_one(look, &[&0.0_f64]).await.expect("look");
+    assert!(row.get::<_, i64>("open") >= 1);
+    assert!(row.get::<_, String>("who").contains("pg_dump"), "{row:?}");
+    diagnose(world.program("cleanupctl")).await.assert_says("transactions", "ok", &["none"]);
 }

@@ -7,6 +7,7 @@ mod finding;
 mod postgres;
 mod redis;
 mod standbys;
+mod upkeep;
 
 use anyhow::Result;
 use clap::Args;
@@ -73,6 +74,11 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
         Finding::new("postgres", answers),
         look(db, "writes", postgres::writes).await,
         schema,
+        look(current, "indexes", upkeep::indexes).await,
+        look(db, "autovacuum", upkeep::autovacuum).await,
+        look(db, "transactions", upkeep::transactions).await,
+        look(db, "clock", upkeep::clock).await,
+        look(db, "encryption", upkeep::encryption).await,
         look(db, "durability", postgres::durability).await,
         look(db, "standbys", standbys::synchronous).await,
         Finding::new("redis", redis::answers(settings).await),

@@ -178,12 +178,12 @@ impl<'a> Runner<'a> {
     }
 }
 
-struct IndexState {
-    ready: bool,
+pub(super) struct IndexState {
+    pub ready: bool,
     leftover: Option<String>,
 }
 
-async fn index_state(client: &Client, name: &str) -> Result<IndexState, Error> {
+pub(super) async fn index_state(client: &Client, name: &str) -> Result<IndexState, Error> {
     let row = client.query_one(INDEX_STATE, &[&name]).await?;
     Ok(IndexState { ready: row.try_get(0)?, leftover: row.try_get(1)? })
 }

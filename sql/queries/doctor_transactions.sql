@@ -1,0 +1,17 @@
+-- Doctor: transactions that stay open keep vacuum from removing what the nights have deleted.
+-- $1 how old they must be, in seconds.
+-- Always one row; without pg_monitor other roles' transactions are not seen.
+SELECT count(*) AS open,
+       coalesce(max(age_s), 0)::float8 AS oldest_s,
+       (array_agg(who ORDER BY age_s DESC))[1] AS who
+FROM (
+    SELECT extract(epoch FROM now() - xact_start) AS age_s,
+           format('pid %s (%s)', pid, coalesce(nullif(application_name, ''), usename)) AS who
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+    UNION ALL
+    SELECT extract(epoch FROM now() - prepared), format('the prepared transaction %L', gid)
+    FROM pg_prepared_xacts
+    WHERE database = current_database()
+) AS transactions
+WHERE age_s >= $1::float8
