@@ -204,10 +204,10 @@ async fn a_redis_that_is_away_is_a_warning_unless_workers_wait_for_it() {
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
     let doctor = || world.program("cleanupctl").env("REDIS_URL", &url);
     let findings = diagnose(doctor()).await;
-    findings.assert_only(0, &["durability", "redis"]);
+    findings.assert_only(0, &["durability", "redis", "redis memory"]);
     findings.assert_says("redis", "warning", &["without their lock", "REDIS_URL"]);
     let findings = diagnose(doctor().env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")).await;
-    findings.assert_only(1, &["durability", "redis"]);
+    findings.assert_only(1, &["durability", "redis", "redis memory"]);
     findings.assert_says("redis", "failure", &["workers wait for it"]);
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }
@@ -218,10 +218,10 @@ async fn a_bucket_that_is_away_or_does_not_exist_is_a_failure() {
     let proxy = Proxy::start("127.0.0.1:1").await;
     let away = format!("http://127.0.0.1:{}", proxy.port);
     let findings = diagnose(world.program("cleanupctl").env("AWS_ENDPOINT_URL", &away)).await;
-    findings.assert_only(1, &["durability", "bucket"]);
+    findings.assert_only(1, &["durability", "bucket", "versions"]);
     findings.assert_says("bucket", "failure", &["does not answer", "AWS_ENDPOINT_URL"]);
     let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", "no-such-bucket")).await;
-    findings.assert_only(1, &["durability", "bucket"]);
+    findings.assert_only(1, &["durability", "bucket", "versions"]);
     findings.assert_says("bucket", "failure", &["does not exist", "S3_BUCKET"]);
 }
 
@@ -267,4 +267,16 @@ async fn an_open_transaction_is_found_with_whose_it_is() {
     assert!(row.get::<_, i64>("open") >= 1);
     assert!(row.get::<_, String>("who").contains("pg_dump"), "{row:?}");
     diagnose(world.program("cleanupctl")).await.assert_says("transactions", "ok", &["none"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_versioned_bucket_is_a_warning_that_says_what_stays() {
+    let world = World::new().await;
+    let versioning = aws_sdk_s3::types::VersioningConfiguration::builder()
+        .status(aws_sdk_s3::types::BucketVersioningStatus::Enabled)
+        .build();
+    let put = world.s3.put_bucket_versioning().bucket(&world.bucket);
+    put.versioning_configuration(versioning).send().await.expect("versioning");
+    let findings = diagnose(world.program("cleanupctl")).await;
+    findings.assert_says("versions", "warning", &["noncurrent", "lifecycle rule"]);
 }

@@ -82,7 +82,9 @@ async fn examine(settings: &Settings) -> Vec<Finding> {
         look(db, "durability", postgres::durability).await,
         look(db, "standbys", standbys::synchronous).await,
         Finding::new("redis", redis::answers(settings).await),
+        Finding::new("redis memory", redis::keeps_the_lock(settings).await),
         Finding::new("bucket", bucket::deletes(settings).await),
+        Finding::new("versions", bucket::versions(settings).await),
         look(current, "bucket binding", async |db| bucket::belongs(db, settings).await).await,
     ]
 }
