@@ -125,6 +125,23 @@ async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_stored_again_by_a_transaction_from_before_the_claim_owes_it_nothing_either() {
+    let world = World::new().await;
+    let mut writer = connect(&world.database_url).await;
+    let put = writer.transaction().await.expect("begin");
+    put.batch_execute("SELECT now()").await.expect("its time stands still");
+    let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
+    carry_out(&second, &two).await;
+    world.upload("again", "shared").await;
+    let stored = "SELECT outcome FROM paste_put('new', sha256('shared'), 'again', 6, NULL)";
+    put.query_one(stored, &[]).await.expect("put");
+    put.commit().await.expect("commit");
+    world.put("newer", "shared", Never).await;
+    first.release(&one).await.expect("release");
+    assert_eq!(world.count(REF_COUNT).await, 2, "a count that was right stays right");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_says() {
     let world = World::new().await;
     world.put("live", "shared", Never).await;

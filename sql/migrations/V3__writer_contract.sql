@@ -65,8 +65,10 @@ BEGIN
     ON CONFLICT (short_code) DO NOTHING;
     IF FOUND THEN
         outcome := 'stored';
-        INSERT INTO content AS c (content_hash, s3_key, size_bytes, ref_count)
-        VALUES (p_content_hash, coalesce(s3_key, p_s3_key), p_size_bytes, 1)
+        -- Its time is now, not when the transaction began: a release must be able to tell that a
+        -- body was stored again after its batch was claimed.
+        INSERT INTO content AS c (content_hash, s3_key, size_bytes, ref_count, created_at)
+        VALUES (p_content_hash, coalesce(s3_key, p_s3_key), p_size_bytes, 1, clock_timestamp())
         ON CONFLICT (content_hash) DO UPDATE SET ref_count = c.ref_count + 1
         RETURNING c.s3_key INTO s3_key;
     ELSE
