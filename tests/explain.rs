@@ -102,7 +102,9 @@ async fn a_count_that_is_wrong_and_a_body_that_is_missing_are_named_with_the_rem
     assert_eq!(explained(&world, "one").await["body"]["holders"], 2);
     world.run_sql("UPDATE content SET ref_count = 5").await;
     let told = explained(&world, "one").await;
-    says(&told["wrong"][0], &["drift", "ref_count is 5", "2 pastes hold", "audit --repair"]);
+    says(&told["wrong"][0], &["drift", "ref_count is 5", "2 pastes hold", "stay for good"]);
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    says(&explained(&world, "one").await["wrong"][0], &["ref_count is 1", "recounts it"]);
     world.run_sql("DELETE FROM content").await;
     says(&explained(&world, "one").await["wrong"][0], &["drift", "no content row"]);
 }

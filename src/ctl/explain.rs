@@ -166,9 +166,13 @@ fn wrong(row: &Row, body: Option<&Body>) -> Vec<String> {
     let mut wrong = Vec::new();
     match body {
         Some(body) if body.ref_count != body.holders => wrong.push(format!(
-            "drift: ref_count is {}, but {} pastes hold the body; `cleanupctl audit --repair` \
-             recounts it",
-            body.ref_count, body.holders
+            "drift: ref_count is {}, but {} pastes hold the body; {}",
+            body.ref_count,
+            body.holders,
+            match body.ref_count < body.holders {
+                true => "the release that would doom it recounts it",
+                false => "it would stay for good: correct the count under the row's lock",
+            }
         )),
         None if row.get("holds_a_body") && !row.get::<_, bool>("released") => {
             wrong.push("drift: its body has no content row; its object is not known".into());

@@ -15,6 +15,8 @@ const RESET: &str = include_str!("../../sql/queries/orphans_reset.sql");
 const ROWS_PER_TRANSACTION: i32 = 2000;
 /// There is another sweep soon; a worker's own steps have more patience.
 const WAIT_BRIEFLY: &str = "SET LOCAL lock_timeout = 500";
+/// Some twenty seconds of waiting for locks, in one transaction; the rest waits for the next sweep.
+const MOST_FAILURES: u32 = 40;
 
 /// How far a sweep looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +58,8 @@ async fn put_back(
 ) -> Result<u64, Error> {
     let cap = settings.worker.backoff_cap.as_secs_f64();
     transaction.batch_execute(&format!("{IN_ORDER}; {WAIT_BRIEFLY}")).await?;
-    let (mut rows, mut parts) = (0, vec![orphans]);
-    while let Some(part) = parts.pop() {
+    let (mut rows, mut failures, mut parts) = (0, 0, vec![orphans]);
+    while let Some(part) = parts.pop().filter(|_| failures < MOST_FAILURES) {
         let savepoint = transaction.savepoint("orphans").await?;
         match savepoint.execute(RESET, &[&part, &cap]).await {
             Ok(reset) => {
@@ -66,6 +68,7 @@ async fn put_back(
             }
             Err(failure) if failure.as_db_error().is_some() => {
                 savepoint.rollback().await?;
+                failures += 1;
                 match part {
                     [one] => error!("paste {one:?} cannot be reset: {}", describe(&failure)),
                     many => parts.extend(many.chunks(many.len().div_ceil(2))),
