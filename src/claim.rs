@@ -1,6 +1,6 @@
 //! The domain: a claim on a batch of pastes, its fence, and what it dooms.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -23,6 +23,8 @@ pub struct Paste {
     /// This row still owes S3 the deletion of that object.
     pub doomed_key: Option<String>,
     pub attempts: i16,
+    /// How long it had been expired when it was claimed, by Postgres' clock.
+    pub overdue: Duration,
 }
 
 /// A batch that this worker holds: the lease, the fence and the mutex of its rows.
@@ -35,6 +37,9 @@ pub struct Claim {
     pub asked_at: Instant,
     /// The latest due time in the batch: the next low-water mark.
     pub last_due: SystemTime,
+    /// How long the lock was waited for and held; zero without one.
+    pub lock_wait: Duration,
+    pub lock_hold: Duration,
 }
 
 /// An object that must go, and the paste that owes it.

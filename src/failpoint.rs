@@ -51,6 +51,8 @@ pub const ALL: &[&str] = &[
     "orphans.stamped",
     "orphans.reset",
     "orphans.committed",
+    "count.before",
+    "count.after",
     "prune.before",
     "prune.after",
     "purge.before",

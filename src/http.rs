@@ -4,10 +4,13 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -16,7 +19,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-use crate::{shutdown::Shutdown, watchdog::Watchdog};
+use crate::{metrics::Metrics, shutdown::Shutdown, watchdog::Watchdog};
 
 /// One more is closed at once: nobody waits in line behind silent clients.
 const CONNECTIONS: usize = 32;
@@ -36,17 +39,13 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Serves until asked to stop.
-pub async fn serve(
-    listener: TcpListener,
-    watchdog: Arc<Watchdog>,
-    metrics: PrometheusHandle,
-    shutdown: Shutdown,
-) {
+pub async fn serve(listener: TcpListener, watchdog: Arc<Watchdog>, shutdown: Shutdown) {
+    let metrics = Arc::clone(watchdog.metrics());
     let (alive, ready) = (Arc::clone(&watchdog), watchdog);
     let routes = Router::new()
         .route("/healthz", get(move || async move { answer(alive.is_alive(), "wedged\n") }))
         .route("/readyz", get(move || async move { answer(ready.is_ready(), "no Postgres\n") }))
-        .route("/metrics", get(move || async move { metrics.render() }));
+        .route("/metrics", get(move || async move { page(&metrics) }));
     let answers = TaskTracker::new();
     tokio::select! {
         () = accept(listener, routes, &answers) => {}
@@ -80,6 +79,10 @@ async fn answer_once(stream: TcpStream, routes: Router, _seat: OwnedSemaphorePer
         .max_buf_size(LONGEST_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     let _ = timeout(CONNECTION_LIFE, connection).await;
+}
+
+fn page(metrics: &Metrics) -> ([(HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
 }
 
 fn answer(good: bool, otherwise: &'static str) -> (StatusCode, &'static str) {

@@ -16,6 +16,8 @@ pub mod objects;
 pub mod postgres;
 pub mod redis;
 
+pub mod backlog;
+pub mod figures;
 pub mod fleet;
 pub mod migrate;
 

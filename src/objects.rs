@@ -2,6 +2,7 @@
 
 mod breaker;
 mod classify;
+mod errors;
 mod md5;
 mod pace;
 mod single;
@@ -21,6 +22,7 @@ use crate::{
     failpoint,
 };
 use classify::{Answer, CallError, Verdict};
+pub use errors::CLASSES as ERROR_CLASSES;
 
 /// S3 takes at most this many keys in one DeleteObjects.
 pub const KEYS_PER_CALL: usize = 1000;
@@ -65,6 +67,7 @@ pub struct Objects {
     deadline: Duration,
     pace: Arc<pace::Pace>,
     breaker: Arc<breaker::Breaker>,
+    errors: Arc<errors::Errors>,
     md5: bool,
 }
 
@@ -96,6 +99,7 @@ impl Objects {
             deadline: settings.s3.deadline,
             pace: pace::Pace::new(settings.s3.max_keys_per_second).into(),
             breaker: Arc::default(),
+            errors: Arc::default(),
             md5: settings.s3.checksum == Checksum::Md5,
         })
     }
@@ -126,6 +130,11 @@ impl Objects {
     /// How long calls have waited for their turn, by the clock on the wall.
     pub fn paced(&self) -> Duration {
         self.pace.waited()
+    }
+
+    /// How often the store said no so far, by class.
+    pub fn errors(&self) -> Vec<(&'static str, u64)> {
+        self.errors.by_class()
     }
 
     /// Does deleting work at all? Asks with a key that cannot exist, so delete-only rights suffice.
@@ -262,6 +271,7 @@ impl Objects {
             keys => self.delete_many(keys).await,
         };
         self.breaker.note(&called);
+        self.errors.note(&called);
         called
     }
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use paste_cleanup::watchdog::prune::prune;
+use paste_cleanup::watchdog::{history, prune::prune};
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -249,7 +249,11 @@ async fn pruning_forgets_old_history_and_never_an_open_claim() {
              UPDATE deletion_claims SET finished_at = now() - interval '29 days' WHERE id = {young}"
         ))
         .await;
-    let pruned = prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
+    let pool = world.watchdog_pool();
+    let pruned = prune(&pool, &world.settings).await.expect("prune");
+    assert_eq!(pruned.claims, 0, "not before it is in the totals");
+    history::count(&pool).await.expect("count");
+    let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 1);
     let left = "SELECT count(*) FROM deletion_claims WHERE id = ANY ($1)";
     assert_eq!(world.count_with(left, &[&vec![open, young]]).await, 2);
@@ -309,7 +313,10 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
     // The tick that made the reset counts it when it ends.
-    while !get(address, "/metrics").await.contains("cleanup_watchdog_claims_reset_total 1") {
+    while !get(address, "/metrics")
+        .await
+        .contains("cleanup_claims_reset_total{reason=\"worker_silent\"} 1")
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     watchdog.signal(Signal::TERM);

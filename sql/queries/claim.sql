@@ -43,4 +43,4 @@ SET deletion_status = 'DELETION_IN_PROGRESS',
 -- An array, not a join: one walk through the primary key, in its order.
 WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
 RETURNING claim_id, short_code, content_hash, doomed_key, attempts,
-          coalesce(retry_at, expires_at) AS due_at
+          coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at

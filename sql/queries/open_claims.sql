@@ -1,8 +1,10 @@
--- Status: open claims by worker, with their last beat.
-SELECT worker, count(*) AS claims, sum(rows_claimed)::bigint AS rows,
-       (extract(epoch FROM now() - min(heartbeat_at)) * 1000)::bigint AS oldest_beat_ms,
-       (extract(epoch FROM now() - min(claimed_at)) * 1000)::bigint AS oldest_claim_ms
-FROM deletion_claims
-WHERE finished_at IS NULL AND reset_at IS NULL
-GROUP BY worker
-ORDER BY oldest_beat_ms DESC
+-- Status: open claims by worker, with their last beat and the first claims' numbers.
+SELECT worker, host, count(*) AS claims, sum(rows_claimed)::bigint AS pastes,
+       extract(epoch FROM now() - min(heartbeat_at))::float8 AS silent_s,
+       extract(epoch FROM now() - min(claimed_at))::float8 AS oldest_claim_s,
+       (array_agg(id ORDER BY heartbeat_at, id))[:5] AS claim_ids,
+       waiting_for
+FROM deletion_claims LEFT JOIN cleanup_runs USING (worker)
+WHERE deletion_claims.finished_at IS NULL AND reset_at IS NULL
+GROUP BY worker, host, waiting_for
+ORDER BY silent_s DESC

@@ -1,11 +1,12 @@
 -- Prune: history that is older than its retention. Never an open claim, nor one that still
--- remembers keys that found no heir.
+-- remembers keys that found no heir, nor one that is not in the totals yet.
 -- $1 retention in seconds, $2 claims per statement.
 DELETE FROM deletion_claims
 WHERE id IN (
     SELECT id FROM deletion_claims
     WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
       AND coalesce(finished_at, reset_at) < now() - $1::float8 * interval '1 second'
+      AND counted
       AND reset_reason IS DISTINCT FROM 'keys without a row'
     ORDER BY coalesce(finished_at, reset_at)
     LIMIT $2::int)

@@ -7,7 +7,7 @@ use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
 use super::Watchdog;
-use crate::{cli::Common, http, metrics, shutdown::Shutdown};
+use crate::{cli::Common, http, shutdown::Shutdown};
 
 /// Resets the claims of workers that went silent, prunes history, serves health and metrics.
 #[derive(Parser, Debug)]
@@ -48,11 +48,10 @@ impl WatchdogCli {
             return Ok(0);
         }
         let shutdown = Shutdown::on_signals()?;
-        let metrics = metrics::install()?;
         let listener = http::listen(settings.watchdog.listen).await?;
         let watchdog = Watchdog::start(settings).await?;
         tracing::info!("watching; health and metrics on http://{}", listener.local_addr()?);
-        let server = http::serve(listener, Arc::clone(&watchdog), metrics, shutdown.clone());
+        let server = http::serve(listener, Arc::clone(&watchdog), shutdown.clone());
         let server = tokio::spawn(server);
         let watched = watchdog.run(&shutdown).await;
         shutdown.stop.cancel();

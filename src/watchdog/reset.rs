@@ -89,10 +89,12 @@ pub async fn reset(
         .await?;
     failpoint::reached("reset.pastes_reset");
     let reason = if homeless { KEYS_WITHOUT_A_ROW } else { reason };
-    transaction.execute(CLAIM, &[&claim.id, &reason]).await?;
-    failpoint::reached("reset.closed");
     let dead = |row: &&Row| row.get::<_, Option<bool>>("dead_letter") == Some(true);
-    Ok(Reset { claims: 1, rows: rows.len(), dead_letters: rows.iter().filter(dead).count() })
+    let dead_letters = rows.iter().filter(dead).count();
+    let dead = i32::try_from(dead_letters).unwrap_or(i32::MAX);
+    transaction.execute(CLAIM, &[&claim.id, &reason, &dead]).await?;
+    failpoint::reached("reset.closed");
+    Ok(Reset { claims: 1, rows: rows.len(), dead_letters })
 }
 
 /// Every key that the claim doomed goes to the row that owes it. True when a key found no row.

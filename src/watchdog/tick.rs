@@ -9,21 +9,22 @@ use std::{
 };
 
 use anyhow::Result;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Pool, PoolError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
+    history,
     orphans::Look,
     prune::{Pruned, prune},
     sweep::{SweepError, Swept, let_workers_beat_first, sweep},
 };
 use crate::{
     config::Settings,
-    metrics as names,
+    metrics::Metrics,
     migrate::{self, SchemaError},
-    postgres::Target,
+    postgres::{Target, answered},
     shutdown::Shutdown,
 };
 
@@ -44,6 +45,7 @@ pub struct Watchdog {
     ready: AtomicBool,
     last_tick: Mutex<Instant>,
     last_thorough: Mutex<Option<Instant>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Watchdog {
@@ -58,10 +60,11 @@ impl Watchdog {
             ready: AtomicBool::new(true),
             last_tick: Mutex::new(Instant::now()),
             last_thorough: Mutex::new(None),
+            metrics: Metrics::new(),
         }))
     }
 
-    /// One sweep and one pruning.
+    /// One sweep, one counting and one pruning.
     pub async fn tick(&self) -> Result<Ticked, SweepError> {
         let started = Instant::now();
         let look = self.look();
@@ -71,10 +74,25 @@ impl Watchdog {
         }
         let pruned = match swept.not_elected {
             true => Pruned::default(),
-            false => prune(&self.pool, &self.settings).await?,
+            false => {
+                history::count(&self.pool).await?;
+                prune(&self.pool, &self.settings).await?
+            }
         };
-        names::ticked(started.elapsed(), &swept, &pruned);
+        self.metrics.ticked(started.elapsed(), &pruned);
         Ok(Ticked { swept, pruned })
+    }
+
+    /// Looks how the fleet is doing, for the next scrapes.
+    pub async fn look_around(&self) -> Result<(), PoolError> {
+        let (totals, figures) = answered(history::look(&self.pool, &self.settings)).await?;
+        self.metrics.show(totals, figures);
+        Ok(())
+    }
+
+    /// What `/metrics` shows.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// Thoroughly at the first tick, and once an hour.
@@ -101,8 +119,13 @@ impl Watchdog {
             if !was_ready {
                 self.wait_for_postgres(shutdown).await;
             }
+            let turn = async {
+                let ticked = self.tick().await?;
+                self.look_around().await?;
+                Ok(ticked)
+            };
             let ticked = tokio::select! {
-                ticked = self.tick() => ticked,
+                ticked = turn => ticked,
                 () = shutdown.stop.cancelled() => return Ok(()),
             };
             match ticked {
@@ -115,6 +138,7 @@ impl Watchdog {
                 Err(SweepError::Schema(error)) => return Err(error),
                 Err(error) => {
                     self.ready.store(false, Ordering::Release);
+                    self.metrics.tick_failed();
                     warn!("the tick did not succeed: {error}");
                 }
             }

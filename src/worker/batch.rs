@@ -63,7 +63,12 @@ impl Worker {
 
     async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<(), StepError> {
         let id = claim.fence.claim;
-        let mut times = PhaseTimes { claim: claim_time, ..PhaseTimes::default() };
+        let mut times = PhaseTimes {
+            claim: claim_time,
+            lock_wait: claim.lock_wait,
+            lock_hold: claim.lock_hold,
+            ..PhaseTimes::default()
+        };
         let started = Instant::now();
         failpoint::holds(&claim.pastes);
 

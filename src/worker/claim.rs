@@ -1,6 +1,9 @@
 //! Step 2: claim due pastes. One statement marks them and inserts the claim row that is their lease.
 
-use std::{sync::PoisonError, time::SystemTime};
+use std::{
+    sync::PoisonError,
+    time::{Duration, SystemTime},
+};
 
 use deadpool_postgres::Client;
 use futures_util::future::try_join;
@@ -82,9 +85,12 @@ impl Worker {
             Turn::Without(reason) => self.tally.lock_missing(reason),
             Turn::Held(_) => {}
         }
-        let claimed = self.claim_around_the_impossible(&mut client, wanted).await;
+        let mut claimed = self.claim_around_the_impossible(&mut client, wanted).await;
         if let Turn::Held(token) = &turn {
             self.lock.release(token).await;
+            if let Ok(Some(claim)) = &mut claimed {
+                (claim.lock_wait, claim.lock_hold) = (waited, started.elapsed() - waited);
+            }
         }
         claimed
     }
@@ -186,17 +192,27 @@ impl Worker {
         let mut pastes = Vec::with_capacity(rows.len());
         for row in rows {
             last_due = last_due.max(row.get("due_at"));
+            let (expired, now): (SystemTime, SystemTime) =
+                (row.get("expires_at"), row.get("deletion_initiated_at"));
             pastes.push(Paste {
                 short_code: row.get("short_code"),
                 content_hash: row.get("content_hash"),
                 doomed_key: row.get("doomed_key"),
                 attempts: row.get("attempts"),
+                overdue: now.duration_since(expired).unwrap_or_default(),
             });
         }
         transaction.commit().await.map_err(answered_no)?;
         failpoint::reached("claim.committed");
         self.open.regain_sight(1);
         self.tally.claimed(started.elapsed());
-        Ok(Some(Claim { fence, pastes, asked_at: started, last_due }))
+        Ok(Some(Claim {
+            fence,
+            pastes,
+            asked_at: started,
+            last_due,
+            lock_wait: Duration::ZERO,
+            lock_hold: Duration::ZERO,
+        }))
     }
 }

@@ -22,14 +22,14 @@ pub(super) struct Bad {
 
 impl Worker {
     /// The rows back off. If it is their own fault they count an attempt, and become dead letters
-    /// at the last one.
+    /// at the last one: says how many.
     pub(super) async fn detach(
         &self,
         transaction: &Transaction<'_>,
         claim: i64,
         bad: &[Bad],
         released: bool,
-    ) -> Result<(), tokio_postgres::Error> {
+    ) -> Result<usize, tokio_postgres::Error> {
         let codes: Vec<&str> = bad.iter().map(|bad| &*bad.short_code).collect();
         let errors: Vec<String> =
             bad.iter().map(|bad| bad.error.chars().take(LONGEST_ERROR).collect()).collect();
@@ -53,6 +53,6 @@ impl Worker {
             "claim {claim}: {} pastes could not be deleted, {dead} of them are dead letters now",
             bad.len()
         );
-        Ok(())
+        Ok(dead)
     }
 }

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 
 use super::{
-    Worker,
+    Worker, ages,
     delete_objects::ObjectsGone,
     detach::Bad,
     settle::{ClaimState, LastTry, Mode, TryError},
@@ -60,9 +60,18 @@ impl Worker {
         let mut transaction = client.transaction().await?;
         let fence = transaction.prepare_cached(FENCE).await?;
         let deleted = i32::try_from(objects.deleted).unwrap_or(i32::MAX);
-        let [claim_ms, release_ms, delete_ms, evict_ms] = times.before_finish();
-        let done: [&(dyn ToSql + Sync); 7] =
-            [&id, &self.id, &deleted, &claim_ms, &release_ms, &delete_ms, &evict_ms];
+        let [claim_ms, release_ms, delete_ms, evict_ms, wait_ms, hold_ms] = times.before_finish();
+        let done: [&(dyn ToSql + Sync); 9] = [
+            &id,
+            &self.id,
+            &deleted,
+            &claim_ms,
+            &release_ms,
+            &delete_ms,
+            &evict_ms,
+            &wait_ms,
+            &hold_ms,
+        ];
         failpoint::reached("finish.before");
         // Sent together, in this order: one round trip.
         let ((), fenced) =
@@ -72,8 +81,9 @@ impl Worker {
         }
         failpoint::reached("finish.fenced");
         let mut bad = objects.bad.clone();
+        let mut dead_letters = 0;
         if !bad.is_empty() {
-            self.detach(&transaction, id, &bad, true).await?;
+            dead_letters += self.detach(&transaction, id, &bad, true).await?;
             failpoint::reached("finish.detached");
         }
         let remove = if self.settings.retention.tombstones.is_zero() { DELETE } else { BURY };
@@ -98,7 +108,7 @@ impl Worker {
                         own_fault: true,
                     })
                     .collect();
-                self.detach(&transaction, id, &stubborn, true).await?;
+                dead_letters += self.detach(&transaction, id, &stubborn, true).await?;
                 bad.extend(stubborn);
                 rows
             }
@@ -107,9 +117,13 @@ impl Worker {
         let count = transaction.prepare_cached(COUNT).await?;
         let finish_ms = i32::try_from(started.elapsed().as_millis()).unwrap_or(i32::MAX);
         let rows_deleted = i32::try_from(rows).unwrap_or(i32::MAX);
-        transaction.execute(&count, &[&id, &rows_deleted, &finish_ms]).await?;
-        failpoint::reached("finish.counted");
         let failed = named(&bad);
+        let [bad, dead] =
+            [failed.len(), dead_letters].map(|count| i32::try_from(count).unwrap_or(i32::MAX));
+        let ages = ages::at_deletion(claim, &failed);
+        let told: [&(dyn ToSql + Sync); 6] = [&id, &rows_deleted, &finish_ms, &bad, &dead, &ages];
+        transaction.execute(&count, &told).await?;
+        failpoint::reached("finish.counted");
         self.tally.suspected(&failed);
         last.commits(failed.clone());
         transaction.commit().await?;

@@ -1,13 +1,14 @@
-//! Proving life: one statement for all open claims, on a connection of its own.
+//! Proving life: one statement for all open claims, on a connection of its own. The run's record is
+//! brought up to date by the way.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_postgres::Client;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::Worker;
-use crate::failpoint;
+use crate::{failpoint, postgres::describe};
 
 const BEAT: &str = include_str!("../../sql/queries/beat.sql");
 
@@ -25,12 +26,12 @@ impl Worker {
             if silenced > 0 {
                 warn!(silenced, "no beat for stuck_after: dropping {silenced} claims");
             }
-            if self.open.ids().is_empty() {
-                continue;
-            }
+            let held = !self.open.ids().is_empty();
             if let Err(reason) = self.beat_once(&mut connection, every).await {
-                warn!(reason, "the heartbeat did not arrive: {reason}");
                 connection = None;
+                if held {
+                    warn!(reason, "the heartbeat did not arrive: {reason}");
+                }
             }
         }
     }
@@ -48,12 +49,18 @@ impl Worker {
                 Some(client) => client,
                 None => self.target.connect().await?,
             };
-            self.beat(&client).await?;
+            if !self.open.ids().is_empty() {
+                self.beat(&client).await?;
+            }
+            // After the beat, which must not wait for it.
+            if let Err(error) = self.report_progress(&client).await {
+                debug!("progress could not be recorded: {}", describe(&error));
+            }
             *connection = Some(client);
             Ok::<_, tokio_postgres::Error>(())
         };
         match timeout(patience, beat).await {
-            Ok(beat) => beat.map_err(|error| crate::postgres::describe(&error)),
+            Ok(beat) => beat.map_err(|error| describe(&error)),
             Err(_) => Err(format!("no answer within {patience:?}")),
         }
     }

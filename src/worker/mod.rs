@@ -2,6 +2,7 @@
 //! `lock`, `claim`, `release`, `delete_objects`, `evict`, `finish`; `batch` strings them together,
 //! `drain` keeps several batches in flight.
 
+mod ages;
 mod batch;
 pub mod brake;
 pub mod claim;
@@ -18,6 +19,7 @@ pub mod lock;
 mod look;
 pub mod open;
 mod progress;
+mod record;
 mod release;
 pub mod report;
 pub mod run;
@@ -33,6 +35,7 @@ mod throttle;
 use std::sync::{Arc, Mutex};
 
 use deadpool_postgres::Pool;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::summary::Tally;
@@ -55,6 +58,7 @@ pub struct Worker {
     pub tally: Tally,
     /// Pastes that cannot even be marked; left out of this run's claims.
     impossible: Mutex<Vec<String>>,
+    started: Instant,
     target: Target,
     pool: Pool,
     redis: Redis,

@@ -87,12 +87,13 @@ impl Worker {
         };
         failpoint::reached("release.counted");
         let bad = plan.remove(claim, bad);
+        let mut dead_letters = 0;
         if !bad.is_empty() {
-            self.detach(&transaction, claim.fence.claim, &bad, false).await?;
+            dead_letters = self.detach(&transaction, claim.fence.claim, &bad, false).await?;
             failpoint::reached("release.detached");
         }
         let released = plan.released(bad);
-        record(&transaction, claim.fence.claim, &released).await?;
+        record(&transaction, claim.fence.claim, &released, dead_letters).await?;
         failpoint::reached("release.recorded");
         self.tally.suspected(&released.detached);
         last.commits((released.detached.clone(), released.drift));
@@ -208,11 +209,16 @@ async fn record(
     transaction: &Transaction<'_>,
     claim: i64,
     released: &Released,
+    dead_letters: usize,
 ) -> Result<(), tokio_postgres::Error> {
     let heirs: Vec<&str> = released.doomed.iter().map(|doomed| &*doomed.heir).collect();
     let keys: Vec<&str> = released.doomed.iter().map(|doomed| &*doomed.s3_key).collect();
+    let [drift, failed, dead] = [released.drift, released.detached.len(), dead_letters]
+        .map(|count| i32::try_from(count).unwrap_or(i32::MAX));
     let record = transaction.prepare_cached(RECORD).await?;
-    transaction.execute(&record, &[&claim, &heirs, &keys, &released.bytes]).await?;
+    let told: [&(dyn ToSql + Sync); 7] =
+        [&claim, &heirs, &keys, &released.bytes, &drift, &failed, &dead];
+    transaction.execute(&record, &told).await?;
     Ok(())
 }
 

@@ -6,14 +6,14 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Worker,
+    PgError, Worker,
     drain::Drain,
     progress,
     stop::Stop,
     summary::{StoppedBecause, Summary},
 };
 use crate::{
-    postgres::answered,
+    postgres::{answered, describe_pool},
     watchdog::{self, Look},
 };
 
@@ -42,6 +42,12 @@ impl Worker {
         progress::end(bar);
         let mut summary = self.summarise(stop, started.elapsed()).await;
         summary.claims_reset_at_start = reset as u64;
+        // Unless Postgres did not answer a moment ago.
+        if summary.left.is_some()
+            && let Err(error) = answered(self.record_end(&summary)).await
+        {
+            warn!("this run's end could not be recorded: {}", describe_pool(&error));
+        }
         summary
     }
 
@@ -63,6 +69,11 @@ impl Worker {
                 0
             }
         }
+    }
+
+    async fn record_end(&self, summary: &Summary) -> Result<(), PgError> {
+        let client = self.pool.get().await?;
+        Ok(self.report_end(&**client, summary).await?)
     }
 
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {

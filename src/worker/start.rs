@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use futures_util::future::join;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::{Lock, OpenClaims, Worker, summary::Tally};
@@ -49,6 +49,7 @@ impl Worker {
             open: OpenClaims::default(),
             tally: Tally::default(),
             impossible: Default::default(),
+            started: Instant::now(),
         }))
     }
 }

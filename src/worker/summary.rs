@@ -25,6 +25,19 @@ pub enum StoppedBecause {
 }
 
 impl StoppedBecause {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Limit => "limit",
+            Self::Deadline => "deadline",
+            Self::Signal => "signal",
+            Self::Paused => "paused",
+            Self::Brake => "brake",
+            Self::Failed => "failed",
+        }
+    }
+
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Drained => 0,
@@ -43,11 +56,13 @@ pub struct PhaseTimes {
     pub delete: Duration,
     pub evict: Duration,
     pub finish: Duration,
+    pub lock_wait: Duration,
+    pub lock_hold: Duration,
 }
 
 impl PhaseTimes {
-    pub(super) fn before_finish(&self) -> [i32; 4] {
-        [self.claim, self.release, self.delete, self.evict]
+    pub(super) fn before_finish(&self) -> [i32; 6] {
+        [self.claim, self.release, self.delete, self.evict, self.lock_wait, self.lock_hold]
             .map(|time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX))
     }
 }

@@ -60,7 +60,7 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
         ("reset", _) => vec![Scene::DeadWorker, Scene::GiveBack],
         ("sweep", _) => vec![Scene::DeadWorker],
         ("orphans", _) => vec![Scene::NoClaim],
-        ("prune" | "purge", _) => vec![Scene::Prune],
+        ("count" | "prune" | "purge", _) => vec![Scene::Prune],
         _ => vec![Scene::Drain],
     }
 }

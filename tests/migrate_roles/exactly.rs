@@ -39,23 +39,31 @@ const RIGHTS: &str = "
 /// All that the groups may do. `everybody` has Postgres' own defaults: functions run with the
 /// caller's rights, so that calling them gives nobody anything.
 pub const EXPECTED_RIGHTS: &str = "\
+cleanup_auditor | cleanup_audits | INSERT, SELECT
 cleanup_auditor | cleanup_fleet | SELECT
 cleanup_auditor | cleanup_migrations | SELECT
+cleanup_auditor | cleanup_runs | SELECT
+cleanup_auditor | cleanup_totals | SELECT
 cleanup_auditor | content | DELETE, INSERT, SELECT, UPDATE (ref_count)
 cleanup_auditor | deletion_claims | SELECT
 cleanup_auditor | pastes | SELECT
 cleanup_auditor | schema public | USAGE
+cleanup_watchdog | cleanup_audits | SELECT
 cleanup_watchdog | cleanup_fleet | SELECT
 cleanup_watchdog | cleanup_migrations | SELECT
+cleanup_watchdog | cleanup_runs | DELETE, SELECT, UPDATE (counted)
+cleanup_watchdog | cleanup_totals | INSERT, SELECT, UPDATE
 cleanup_watchdog | deletion_claims | DELETE, SELECT, UPDATE
 cleanup_watchdog | pastes | DELETE, \
 SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
-last_error, retry_at, short_code), \
+expires_at, last_error, retry_at, short_code), \
 UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
 last_error, retry_at)
 cleanup_watchdog | schema public | USAGE
+cleanup_worker | cleanup_audits | SELECT
 cleanup_worker | cleanup_fleet | SELECT, UPDATE (bucket, prefix)
 cleanup_worker | cleanup_migrations | SELECT
+cleanup_worker | cleanup_runs | INSERT, SELECT, UPDATE
 cleanup_worker | content | DELETE, SELECT (content_hash, created_at, ref_count, s3_key, size_bytes), \
 UPDATE (ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE

@@ -1,0 +1,39 @@
+-- The fleet at a glance, without the backlog's size. No full count: each is found by an index of few
+-- rows. $1 stuck_after in seconds.
+SELECT
+    (SELECT extract(epoch FROM now() - expires_at)::float8 FROM pastes
+     WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
+       AND expires_at <= now()
+     ORDER BY coalesce(retry_at, expires_at) LIMIT 1) AS oldest_overdue_s,
+    (SELECT count(*) FROM pastes
+     WHERE retry_at > now() AND retry_at < 'infinity' AND deletion_status = 'NOT_EXPIRED')
+        AS backing_off,
+    (SELECT count(*) FROM pastes
+     WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED') AS dead_letters,
+    open.claims AS open_claims, open.pastes AS in_progress, open.stuck AS stuck_claims,
+    open.workers,
+    lately.deleted_24h, lately.deleted_1m, lately.busy_s,
+    (SELECT extract(epoch FROM max(ended_at))::float8 FROM cleanup_runs
+     WHERE stopped_because = 'drained') AS last_success_s,
+    (SELECT extract(epoch FROM max(started_at))::float8 FROM cleanup_runs) AS last_start_s,
+    CASE WHEN fleet.paused_at IS NOT NULL THEN coalesce(fleet.pause_reason, 'no reason given') END AS paused,
+    audit.ended_s AS audited_s, audit.findings_left,
+    extract(epoch FROM now())::float8 AS now_s
+FROM (SELECT count(*) AS claims, coalesce(sum(rows_claimed), 0)::bigint AS pastes,
+             count(*) FILTER (WHERE heartbeat_at < now() - $1::float8 * interval '1 second') AS stuck,
+             count(DISTINCT worker) AS workers
+      FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL) AS open,
+     (SELECT coalesce(sum(rows_deleted), 0)::bigint AS deleted_24h,
+             coalesce(sum(rows_deleted) FILTER (
+                 WHERE coalesce(finished_at, reset_at) > now() - interval '1 minute'), 0)::bigint
+                 AS deleted_1m,
+             -- A run that began ten seconds ago has not had a minute.
+             least(60, extract(epoch FROM now() - min(claimed_at) FILTER (
+                 WHERE coalesce(finished_at, reset_at) > now() - interval '1 minute')))::float8
+                 AS busy_s
+      FROM deletion_claims
+      WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
+        AND coalesce(finished_at, reset_at) > now() - interval '24 hours') AS lately,
+     cleanup_fleet AS fleet
+LEFT JOIN (SELECT extract(epoch FROM ended_at)::float8 AS ended_s, findings_left
+           FROM cleanup_audits WHERE complete ORDER BY id DESC LIMIT 1) AS audit ON true

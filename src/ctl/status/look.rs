@@ -1,0 +1,164 @@
+//! One look at the fleet, and what a person should do about what is seen.
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::{
+    cli::thousands, config::Settings, figures::Figures, fleet, postgres::describe,
+    printable::printable,
+};
+
+const OPEN_CLAIMS: &str = include_str!("../../../sql/queries/open_claims.sql");
+const LAST_RUNS: &str = include_str!("../../../sql/queries/last_runs.sql");
+const RUNS_SHOWN: i32 = 5;
+
+#[derive(Serialize)]
+pub(super) struct Seen {
+    pub bucket: Option<String>,
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Pastes a second over the last minute.
+    pub rate: f64,
+    pub drained_in_s: Option<f64>,
+    pub workers: Vec<OpenWorker>,
+    pub runs: Vec<Run>,
+    pub todo: Vec<Todo>,
+}
+
+/// A worker that holds claims.
+#[derive(Serialize)]
+pub(super) struct OpenWorker {
+    pub worker: Uuid,
+    pub host: Option<String>,
+    pub claims: i64,
+    pub pastes: i64,
+    pub silent_s: f64,
+    pub oldest_claim_s: f64,
+    /// The first few, the most silent first.
+    pub claim_ids: Vec<i64>,
+    pub waiting_for: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Run {
+    pub worker: Uuid,
+    pub host: Option<String>,
+    pub started_utc: String,
+    pub took_s: f64,
+    /// `running`, `gone`, or why it stopped.
+    pub state: String,
+    pub error: Option<String>,
+    pub rows_deleted: i64,
+    pub objects_deleted: i64,
+    pub bytes_freed: i64,
+    pub rows_failed: i64,
+    pub waiting_for: Option<String>,
+}
+
+/// Something that waits for a person.
+#[derive(Serialize)]
+pub(super) struct Todo {
+    pub what: String,
+    pub remedy: String,
+}
+
+pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<Seen> {
+    let failed = |error| anyhow!("status: {}", describe(&error));
+    let bucket = fleet::read(client).await?.bucket;
+    let figures = Figures::take(client, settings).await.map_err(failed)?;
+    let gone_after = settings.worker.three_heartbeats().as_secs_f64();
+    let workers = client.query(OPEN_CLAIMS, &[]).await.map_err(failed)?;
+    let runs = client.query(LAST_RUNS, &[&RUNS_SHOWN, &gone_after]).await.map_err(failed)?;
+    let text = |text: Option<String>| text.map(|text| printable(&text));
+    let workers: Vec<OpenWorker> = workers
+        .iter()
+        .map(|row| OpenWorker {
+            worker: row.get("worker"),
+            host: text(row.get("host")),
+            claims: row.get("claims"),
+            pastes: row.get("pastes"),
+            silent_s: row.get("silent_s"),
+            oldest_claim_s: row.get("oldest_claim_s"),
+            claim_ids: row.get("claim_ids"),
+            waiting_for: text(row.get("waiting_for")),
+        })
+        .collect();
+    let runs: Vec<Run> = runs
+        .iter()
+        .map(|row| Run {
+            worker: row.get("worker"),
+            host: text(row.get("host")),
+            started_utc: row.get("started_utc"),
+            took_s: row.get("took_s"),
+            state: row.get("state"),
+            error: text(row.get("error")),
+            rows_deleted: row.get("rows_deleted"),
+            objects_deleted: row.get("objects_deleted"),
+            bytes_freed: row.get("bytes_freed"),
+            rows_failed: row.get("rows_failed"),
+            waiting_for: text(row.get("waiting_for")),
+        })
+        .collect();
+    let todo = todo(&figures, &workers, &runs, settings);
+    let (rate, drained_in_s) = (figures.rate(), figures.drained_in_s());
+    Ok(Seen { bucket, figures, rate, drained_in_s, workers, runs, todo })
+}
+
+/// What a person should do something about, the most urgent first.
+fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Settings) -> Vec<Todo> {
+    let mut todo = Vec::new();
+    let mut add = |what: String, remedy: &str| {
+        todo.push(Todo { what, remedy: remedy.to_string() });
+    };
+    if let Some(reason) = &figures.paused {
+        add(format!("the fleet is paused: {}", printable(reason)), "cleanupctl resume");
+    }
+    if figures.stuck_claims > 0 {
+        add(
+            format!(
+                "{} claims are silent for longer than watchdog.stuck_after: no watchdog runs",
+                thousands(figures.stuck_claims)
+            ),
+            "start cleanup-watchdog; at once: cleanup-watchdog --once",
+        );
+    }
+    let (beats, stuck) = (settings.worker.three_heartbeats(), settings.watchdog.stuck_after);
+    let silent = |silent_s: f64| silent_s > beats.as_secs_f64() && silent_s < stuck.as_secs_f64();
+    for worker in workers.iter().filter(|worker| silent(worker.silent_s)).take(3) {
+        let left = (stuck.as_secs_f64() - worker.silent_s).round() as u64;
+        let left = humantime::format_duration(std::time::Duration::from_secs(left));
+        add(
+            format!(
+                "worker {} has been silent for {:.0} s and holds {} pastes; the watchdog resets \
+                 them in {left}",
+                worker.worker,
+                worker.silent_s,
+                thousands(worker.pastes)
+            ),
+            &format!(
+                "if it is dead: cleanupctl reset {}",
+                worker.claim_ids.first().copied().unwrap_or_default()
+            ),
+        );
+    }
+    if figures.dead_letters > 0 {
+        add(
+            format!("{} pastes failed for good", thousands(figures.dead_letters)),
+            "cleanupctl dead-letters; when the cause is mended: cleanupctl requeue --all",
+        );
+    }
+    if let Some(findings) = figures.audit_findings_left.filter(|findings| *findings > 0) {
+        add(
+            format!("the last audit left {} findings", thousands(findings)),
+            "cleanupctl audit shows them, cleanupctl audit --repair mends what can be mended",
+        );
+    }
+    let stopped = runs.iter().find(|run| run.state != "running");
+    if let Some(run) = stopped.filter(|run| matches!(&*run.state, "failed" | "brake")) {
+        let why = run.error.as_deref().unwrap_or("no reason is recorded");
+        add(format!("the last run stopped because of {}: {why}", run.state), "cleanupctl doctor");
+    }
+    todo
+}

@@ -1,0 +1,134 @@
+//! The status for eyes.
+
+use std::{collections::VecDeque, time::Duration};
+
+use super::look::{OpenWorker, Run, Seen};
+use crate::cli::{table, thousands};
+
+/// So many looks back.
+const LOOKS: usize = 60;
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// How the rate went since the screen was opened.
+#[derive(Default)]
+pub(super) struct Trend {
+    rates: VecDeque<f64>,
+}
+
+impl Trend {
+    pub(super) fn add(&mut self, seen: &Seen) {
+        self.rates.push_back(seen.rate);
+        if self.rates.len() > LOOKS {
+            self.rates.pop_front();
+        }
+    }
+
+    fn line(&self) -> String {
+        let most = self.rates.iter().copied().fold(1.0, f64::max);
+        let level = |rate: &f64| {
+            let place = (rate / most * (LEVELS.len() - 1) as f64).round() as usize;
+            LEVELS[place.min(LEVELS.len() - 1)]
+        };
+        self.rates.iter().map(level).collect()
+    }
+}
+
+pub(super) fn show(seen: &Seen, trend: Option<&Trend>) -> String {
+    let mut parts = vec![fleet(seen, trend)];
+    if !seen.workers.is_empty() {
+        let head = ["worker", "host", "claims", "pastes", "last beat", "claim", "waits for"];
+        parts.push(table(&head, seen.workers.iter().map(worker)));
+    }
+    if !seen.runs.is_empty() {
+        let head =
+            ["last runs (UTC)", "host", "took", "pastes", "objects", "failed", "stopped because"];
+        parts.push(table(&head, seen.runs.iter().map(run)));
+    }
+    if !seen.todo.is_empty() {
+        let lines = seen.todo.iter().map(|todo| format!("  {}\n    → {}", todo.what, todo.remedy));
+        parts.push(format!("to do\n{}", lines.collect::<Vec<_>>().join("\n")));
+    }
+    parts.join("\n")
+}
+
+fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
+    let figures = &seen.figures;
+    let about = if figures.backlog_estimated { "about " } else { "" };
+    let ago = |then: Option<f64>| {
+        then.map_or("never".into(), |then| format!("{} ago", span(figures.now_s - then)))
+    };
+    let drained = match (figures.backlog, seen.drained_in_s) {
+        (0, _) => "nothing is due".to_string(),
+        (_, Some(left)) => format!("in {}", span(left)),
+        (_, None) => "nobody is at work".to_string(),
+    };
+    let rate = format!("{} pastes/s", thousands(seen.rate.round() as u64));
+    let mut rows = vec![
+        ("bucket", seen.bucket.clone().unwrap_or_else(|| "not bound yet".into())),
+        ("paused", figures.paused.clone().unwrap_or_else(|| "no".into())),
+        ("backlog", format!("{about}{}", thousands(figures.backlog))),
+        ("oldest overdue", figures.oldest_overdue_s.map_or("nothing overdue".into(), span)),
+        ("rate", rate),
+        ("drained", drained),
+        ("in progress", thousands(figures.in_progress)),
+        ("open claims", thousands(figures.open_claims)),
+        ("stuck claims", thousands(figures.stuck_claims)),
+        ("backing off", thousands(figures.backing_off)),
+        ("dead letters", thousands(figures.dead_letters)),
+        ("deleted, last 24 h", thousands(figures.deleted_24h)),
+        ("last drained", ago(figures.last_success_s)),
+        ("last audit", ago(figures.audited_s)),
+    ];
+    if let Some(trend) = trend {
+        rows.insert(5, ("rate, lately", trend.line()));
+    }
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_string(), value]);
+    table(&["fleet", ""], rows)
+}
+
+fn worker(worker: &OpenWorker) -> Vec<String> {
+    vec![
+        worker.worker.to_string(),
+        worker.host.clone().unwrap_or_default(),
+        thousands(worker.claims),
+        thousands(worker.pastes),
+        format!("{:.1} s ago", worker.silent_s),
+        worker.claim_ids.first().map(ToString::to_string).unwrap_or_default(),
+        worker.waiting_for.clone().unwrap_or_default(),
+    ]
+}
+
+fn run(run: &Run) -> Vec<String> {
+    let why = match (&*run.state, &run.waiting_for) {
+        ("running", Some(reason)) => format!("running, waits for {reason}"),
+        (state, _) => state.to_string(),
+    };
+    vec![
+        run.started_utc.clone(),
+        run.host.clone().unwrap_or_default(),
+        span(run.took_s),
+        thousands(run.rows_deleted),
+        thousands(run.objects_deleted),
+        thousands(run.rows_failed),
+        why,
+    ]
+}
+
+/// 5025.3 → "1h 23m", 12.34 → "12s": two units are enough for eyes.
+fn span(seconds: f64) -> String {
+    let whole = Duration::from_secs(seconds.max(0.0).round() as u64);
+    let text = humantime::format_duration(whole).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_two_units_at_most() {
+        assert_eq!(span(5025.3), "1h 23m");
+        assert_eq!(span(12.34), "12s");
+        assert_eq!(span(-1.0), "0s");
+    }
+}

@@ -1,0 +1,47 @@
+//! Counting: what ended claims and runs say is added to the totals, once. Then a look at the fleet, for
+//! the metrics: once a tick, never for a scrape.
+
+use deadpool_postgres::{Pool, PoolError};
+
+use crate::{
+    config::Settings,
+    failpoint,
+    figures::Figures,
+    metrics::{DURATION_BOUNDS_MS, Totals},
+};
+
+const COUNT_CLAIMS: &str = include_str!("../../sql/queries/count_claims.sql");
+const COUNT_RUNS: &str = include_str!("../../sql/queries/count_runs.sql");
+const TOTALS: &str = include_str!("../../sql/queries/totals.sql");
+const ROWS_PER_STATEMENT: i32 = 1000;
+/// The rest waits for the next tick: a sidecar never takes long.
+const STATEMENTS_PER_TICK: usize = 50;
+
+/// Adds to the totals what is not in them yet.
+pub async fn count(pool: &Pool) -> Result<(), PoolError> {
+    let client = pool.get().await?;
+    let bounds: &[f64] = &DURATION_BOUNDS_MS;
+    for _ in 0..STATEMENTS_PER_TICK {
+        failpoint::reached("count.before");
+        let claims = client.query_one(COUNT_CLAIMS, &[&ROWS_PER_STATEMENT, &bounds]).await?;
+        let runs = client.query_one(COUNT_RUNS, &[&ROWS_PER_STATEMENT]).await?;
+        failpoint::reached("count.after");
+        let full = i64::from(ROWS_PER_STATEMENT);
+        if claims.get::<_, i64>("counted") < full && runs.get::<_, i64>("counted") < full {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What the metrics show from now on.
+pub async fn look(pool: &Pool, settings: &Settings) -> Result<(Totals, Figures), PoolError> {
+    let mut client = pool.get().await?;
+    let figures = Figures::take(&mut client, settings).await?;
+    let rows = client.query(TOTALS, &[]).await?;
+    let totals = rows.iter().map(|row| {
+        let name: (String, String) = (row.get("name"), row.get("label"));
+        (name, row.get("value"))
+    });
+    Ok((totals.collect(), figures))
+}

@@ -1,0 +1,103 @@
+//! The run's own record in `cleanup_runs`: for `status` and metrics, never for a decision. What cannot
+//! be written down is made up for by the next report, and stops nobody.
+
+use serde_json::{Map, json};
+use tokio_postgres::GenericClient;
+
+use super::{
+    Worker,
+    summary::{Figures, StoppedBecause, Summary},
+};
+
+const RECORD: &str = include_str!("../../sql/queries/record_run.sql");
+/// An error may be long; its beginning says what it is.
+const LONGEST_ERROR: usize = 500;
+
+impl Worker {
+    /// So far.
+    pub(super) async fn report_progress(
+        &self,
+        client: &impl GenericClient,
+    ) -> Result<(), tokio_postgres::Error> {
+        self.write_down(client, None).await
+    }
+
+    /// The last word.
+    pub(super) async fn report_end(
+        &self,
+        client: &impl GenericClient,
+        summary: &Summary,
+    ) -> Result<(), tokio_postgres::Error> {
+        self.write_down(client, Some(summary)).await
+    }
+
+    async fn write_down(
+        &self,
+        client: &impl GenericClient,
+        end: Option<&Summary>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let figures = self.tally.figures();
+        let because = end.map(|summary| summary.stopped_because);
+        let because_name = because.map(StoppedBecause::name);
+        let error: Option<String> = end
+            .and_then(|summary| summary.error.as_ref())
+            .map(|error| error.replace('\0', " ").chars().take(LONGEST_ERROR).collect());
+        let failed = end.map_or(figures.failed_count, |summary| summary.rows_failed);
+        let [rows, objects, bytes, failed] = [figures.rows, figures.objects, figures.bytes, failed]
+            .map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        let waiting_for = figures.waiting_for.clone().or_else(|| self.objects.waiting_for());
+        let waiting_for = waiting_for.filter(|_| end.is_none());
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let told = self.figures_by_name(&figures, because_name);
+        client
+            .execute(
+                RECORD,
+                &[
+                    &self.id,
+                    &host(),
+                    &elapsed,
+                    &end.is_some(),
+                    &because_name,
+                    &error,
+                    &rows,
+                    &objects,
+                    &bytes,
+                    &failed,
+                    &waiting_for,
+                    &told,
+                ],
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// What the watchdog adds to the totals: see `metrics::COUNTERS` for the names.
+    fn figures_by_name(&self, figures: &Figures, because: Option<&str>) -> String {
+        let mut told = Map::new();
+        for (name, count) in [
+            ("claims_lost", figures.lost),
+            ("claims_without_lock", figures.without_lock),
+            ("evictions_failed", figures.evictions_failed),
+        ] {
+            told.insert(name.into(), json!(count));
+        }
+        for (class, count) in self.objects.errors() {
+            told.insert(format!("s3_errors.{class}"), json!(count));
+        }
+        let waited = figures.waited.iter().map(|(reason, time)| (*reason, *time));
+        for (reason, time) in waited.chain([("s3_pace", self.objects.paced())]) {
+            told.insert(format!("throttled_seconds.{reason}"), json!(time.as_secs_f64()));
+        }
+        if let Some(because) = because {
+            told.insert(format!("runs.{because}"), json!(1));
+        }
+        told.retain(|_, value| value.as_f64() != Some(0.0));
+        serde_json::Value::Object(told).to_string()
+    }
+}
+
+/// For people who look for the machine; nobody decides by it.
+fn host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string()).filter(|name| !name.is_empty())
+}

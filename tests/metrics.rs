@@ -1,0 +1,211 @@
+//! The fleet's figures: exact although workers come and go and are killed, counted once however many
+//! watchdogs look, and never at the cost of a scrape.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use paste_cleanup::{
+    config::Settings,
+    watchdog::{Watchdog, history},
+};
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    *,
+};
+
+/// The page as a map: a sample's name with its labels, and its value.
+fn samples(page: &str) -> BTreeMap<String, f64> {
+    let lines = page.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a sample");
+            (name.to_string(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+async fn watchdog(world: &World) -> std::sync::Arc<Watchdog> {
+    Watchdog::start(std::sync::Arc::new(watchdog_settings(world))).await.expect("a watchdog")
+}
+
+fn watchdog_settings(world: &World) -> Settings {
+    let mut settings = world.settings.clone();
+    settings.postgres.url = Some(world.watchdog_url.clone().into());
+    settings
+}
+
+/// What a scrape shows after one more tick.
+async fn scrape(watchdog: &Watchdog) -> BTreeMap<String, f64> {
+    watchdog.tick().await.expect("a tick");
+    watchdog.look_around().await.expect("a look");
+    samples(&watchdog.metrics().render())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn totals_tell_exactly_what_was_erased_though_the_worker_was_killed_and_gone() {
+    let world = World::new().await;
+    let mut bytes = 0.0;
+    for n in 0..30 {
+        let body = format!("body {}", n % 10);
+        bytes += if n < 10 { body.len() as f64 } else { 0.0 };
+        world.put(&format!("p{n}"), &body, Ago(7200.0 + f64::from(n))).await;
+    }
+    let worker = |batches: &str| {
+        let worker = world.program("cleanup-worker").args(&["run", "--limit", batches]);
+        worker.env("CLEANUP_WORKER_BATCH_SIZE", "10").env("CLEANUP_WORKER_CONCURRENCY", "1")
+    };
+    assert_eq!(worker("10").output().await.code(), 3);
+    // The second one dies with a batch in its hands, before it could say anything.
+    let mut dies = worker("20").env("CLEANUP_THROTTLE_MAX_RATE", "10").start();
+    dies.until_it_says("finished claim").await;
+    dies.signal(Signal::KILL);
+    dies.end().await;
+    world.silence_claims(7201.0).await;
+    let watchdog = watchdog(&world).await;
+    scrape(&watchdog).await;
+    world.run_sql("UPDATE pastes SET retry_at = NULL").await;
+    assert_eq!(world.program("cleanup-worker").args(&["run"]).output().await.code(), 0);
+    let seen = scrape(&watchdog).await;
+    for (name, value) in [
+        ("cleanup_pastes_deleted_total", 30.0),
+        ("cleanup_objects_deleted_total", 10.0),
+        ("cleanup_freed_bytes_total", bytes),
+        ("cleanup_paste_age_at_deletion_seconds_count", 30.0),
+        ("cleanup_paste_age_at_deletion_seconds_bucket{le=\"3600\"}", 0.0),
+        ("cleanup_paste_age_at_deletion_seconds_bucket{le=\"10800\"}", 30.0),
+        ("cleanup_runs_total{stopped_because=\"limit\"}", 1.0),
+        ("cleanup_runs_total{stopped_because=\"drained\"}", 1.0),
+        ("cleanup_backlog_pastes", 0.0),
+        ("cleanup_open_claims", 0.0),
+    ] {
+        assert_eq!(seen.get(name), Some(&value), "{name}: {seen:#?}");
+    }
+    let batches = seen["cleanup_batches_total"];
+    for phase in ["claim", "release", "delete", "evict", "finish"] {
+        let name = format!("cleanup_batch_phase_duration_seconds_count{{phase=\"{phase}\"}}");
+        assert_eq!(seen[&name], batches, "{name}");
+    }
+    assert_eq!(seen["cleanup_lock_hold_seconds_count"], batches);
+    assert_eq!(
+        world.count("SELECT count(*) FROM cleanup_runs WHERE ended_at IS NULL").await,
+        1,
+        "the one that was killed never said that it ended"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_by_a_new_one() {
+    let world = World::new().await;
+    world.put_many(300, 300).await;
+    let worker = world.worker_with(|s| s.worker.batch_size = 10).await;
+    drain(&worker).await;
+    let pool = world.watchdog_pool();
+    let at_once = (0..8).map(|_| history::count(&pool));
+    for counted in futures_util::future::join_all(at_once).await {
+        counted.expect("count");
+    }
+    let first = scrape(&*watchdog(&world).await).await;
+    assert_eq!(first["cleanup_pastes_deleted_total"], 300.0);
+    assert_eq!(first["cleanup_batches_total"], 30.0);
+    assert_eq!(first["cleanup_runs_total{stopped_because=\"drained\"}"], 1.0);
+    // Another process, after the history itself is gone.
+    world.run_sql("DELETE FROM deletion_claims; DELETE FROM cleanup_runs").await;
+    let second = scrape(&*watchdog(&world).await).await;
+    assert_eq!(second["cleanup_pastes_deleted_total"], 300.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_dead_letters_resets_and_drift_are_counted_by_kind() {
+    let world = World::new().await;
+    for code in ["shared", "well"] {
+        world.put(code, code, Ago(60.0)).await;
+    }
+    // A count that is too low: somebody else still needs that body.
+    world.put("living", "shared", Never).await;
+    world.run_sql("UPDATE content SET ref_count = 1 WHERE ref_count = 2").await;
+    let drifted = drain(&world.worker().await).await;
+    assert_eq!(drifted.drift_repaired, 1);
+    world.put_many(5, 5).await;
+    let worker = world.worker().await;
+    let silent = claim_some(&worker, 2).await;
+    world.silence_claims(7201.0).await;
+    world.sweep().await;
+    let given_back = claim_some(&worker, 2).await;
+    worker.give_back(given_back.fence, "asked to stop").await.expect("give back");
+    // A row that failed alone for the last time.
+    world
+        .run_sql("UPDATE pastes SET attempts = 4, retry_at = NULL WHERE expires_at IS NOT NULL")
+        .await;
+    let alone = claim_some(&worker, 1).await;
+    assert_eq!((alone.pastes.len(), silent.pastes.len()), (1, 2));
+    world.silence_claims(7201.0).await;
+    let seen = scrape(&*watchdog(&world).await).await;
+    for (name, value) in [
+        ("cleanup_count_drift_total", 1.0),
+        ("cleanup_claims_reset_total{reason=\"worker_silent\"}", 2.0),
+        ("cleanup_claims_reset_total{reason=\"given_back\"}", 1.0),
+        ("cleanup_pastes_reset_total", 5.0),
+        ("cleanup_pastes_dead_lettered_total", 1.0),
+        ("cleanup_dead_letter_pastes", 1.0),
+    ] {
+        assert_eq!(seen.get(name), Some(&value), "{name}: {seen:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_s3_and_waiting_on_purpose_are_told_by_class_and_reason() {
+    let world = World::new().await;
+    world.put_many(40, 40).await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let worker = world
+        .worker_with(|settings| {
+            settings.s3.endpoint = Some(s3.url.clone());
+            settings.throttle.max_rate = 100;
+            settings.worker.batch_size = 20;
+        })
+        .await;
+    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    let running = tokio::spawn({
+        let worker = std::sync::Arc::clone(&worker);
+        async move { drain(&worker).await }
+    });
+    s3.called(2).await;
+    s3.mood(Mood::Fine);
+    running.await.expect("the run");
+    let seen = scrape(&*watchdog(&world).await).await;
+    assert!(seen["cleanup_s3_errors_total{class=\"throttled\"}"] >= 1.0, "{seen:#?}");
+    assert!(seen["cleanup_throttled_seconds_total{reason=\"max_rate\"}"] > 0.0, "{seen:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_first_look_there_is_no_figure_of_the_fleet_that_could_be_a_wrong_zero() {
+    let world = World::new().await;
+    let page = watchdog(&world).await.metrics().render();
+    assert!(page.contains("cleanup_build_info"), "{page}");
+    assert!(!page.contains("cleanup_pastes_deleted_total"), "{page}");
+    assert!(!page.contains("cleanup_backlog_pastes"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_backlog_is_estimated_from_a_sample_and_a_small_one_is_counted() {
+    let world = World::new().await;
+    world.put_many(2000, 1).await;
+    let watchdog = watchdog(&world).await;
+    let small = scrape(&watchdog).await;
+    assert_eq!(
+        (small["cleanup_backlog_pastes"], small["cleanup_backlog_estimated"]),
+        (2000.0, 0.0)
+    );
+    assert!(small["cleanup_oldest_overdue_seconds"] >= 2000.0);
+    world
+        .run_sql(
+            "INSERT INTO pastes (short_code, expires_at)
+             SELECT 'many ' || n, now() - interval '1 minute' FROM generate_series(1, 300000) n",
+        )
+        .await;
+    let large = scrape(&watchdog).await;
+    assert_eq!(large["cleanup_backlog_estimated"], 1.0);
+    let about = large["cleanup_backlog_pastes"] / 302_000.0;
+    assert!((0.7..1.3).contains(&about), "{about}");
+}
