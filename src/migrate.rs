@@ -123,8 +123,19 @@ async fn migrate_locked(
         for step in steps(ROLES) {
             runner.run_step(&step).await?;
         }
+    } else if found.is_some() && !report.applied.is_empty() && has_roles(runner.client).await? {
+        let warning = "the groups of sql/roles.sql are there and may lack rights on what is new: \
+                       run `cleanupctl migrate --roles`";
+        runner.say(&format!("warning: {warning}"));
+        report.warnings.push(warning.to_string());
     }
     Ok(report)
+}
+
+async fn has_roles(client: &Client) -> Result<bool, MigrateError> {
+    let failed = MigrateError::while_doing("look for the groups");
+    let row = client.query_one("SELECT to_regrole('cleanup_worker') IS NOT NULL", &[]).await;
+    Ok(row.map_err(failed)?.get(0))
 }
 
 /// Looks for everything that is in the way before the first change, then clears it.

@@ -101,7 +101,7 @@ async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_
     let worker = world.worker_with(|s| s.worker.batch_size = 10).await;
     drain(&worker).await;
     let pool = world.watchdog_pool();
-    let at_once = (0..8).map(|_| history::count(&pool));
+    let at_once = (0..8).map(|_| history::count(&pool, &world.settings));
     for counted in futures_util::future::join_all(at_once).await {
         counted.expect("count");
     }
@@ -109,10 +109,20 @@ async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_
     assert_eq!(first["cleanup_pastes_deleted_total"], 300.0);
     assert_eq!(first["cleanup_batches_total"], 30.0);
     assert_eq!(first["cleanup_runs_total{stopped_because=\"drained\"}"], 1.0);
-    // Another process, after the history itself is gone.
-    world.run_sql("DELETE FROM deletion_claims; DELETE FROM cleanup_runs").await;
+    // Another process, after the history itself is past its retention.
+    world
+        .run_sql(
+            "UPDATE cleanup_runs SET started_at = now() - interval '40 days',
+                                     seen_at = now() - interval '40 days';
+             UPDATE deletion_claims SET finished_at = now() - interval '40 days'",
+        )
+        .await;
     let second = scrape(&*watchdog(&world).await).await;
+    let history =
+        "SELECT (SELECT count(*) FROM deletion_claims) + (SELECT count(*) FROM cleanup_runs)";
+    assert_eq!(world.count(history).await, 0, "forgotten");
     assert_eq!(second["cleanup_pastes_deleted_total"], 300.0);
+    assert_eq!(second["cleanup_runs_total{stopped_because=\"drained\"}"], 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,4 +218,59 @@ async fn a_large_backlog_is_estimated_from_a_sample_and_a_small_one_is_counted()
     assert_eq!(large["cleanup_backlog_estimated"], 1.0);
     let about = large["cleanup_backlog_pastes"] / 302_000.0;
     assert!((0.7..1.3).contains(&about), "{about}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_on_the_history_a_worker_drains_and_a_watchdog_resets_all_the_same() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    claim_some(&*world.worker().await, 10).await;
+    world.silence_claims(7201.0).await;
+    world
+        .run_sql(
+            "REVOKE ALL ON cleanup_runs, cleanup_totals FROM cleanup_worker, cleanup_watchdog;
+             INSERT INTO deletion_claims (worker, rows_claimed, finished_at, counted)
+             VALUES (gen_random_uuid(), 1, now() - interval '40 days', true)",
+        )
+        .await;
+    let ticked = watchdog(&world).await.tick().await.expect("a tick");
+    assert_eq!((ticked.swept.reset.claims, ticked.pruned.claims), (1, 1));
+    let mut sidecar = world
+        .program("cleanup-watchdog")
+        .env("CLEANUP_WATCHDOG_TICK", "100ms")
+        .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
+        .start();
+    let said = sidecar.until_it_says("no figures of the fleet").await;
+    assert!(said.contains("cleanupctl migrate --roles"), "{said}");
+    world.run_sql("UPDATE pastes SET retry_at = NULL").await;
+    let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_of_the_version_before_is_migrated_with_a_word_about_its_roles() {
+    let world = World::new().await;
+    world.put_many(10, 10).await;
+    drain(&world.worker().await).await;
+    world
+        .run_sql(
+            "DROP TABLE cleanup_runs, cleanup_totals, cleanup_audits;
+             ALTER TABLE deletion_claims DROP lock_wait_ms, DROP lock_hold_ms, DROP drift,
+                 DROP rows_failed, DROP dead_letters, DROP ages, DROP counted;
+             DELETE FROM cleanup_migrations WHERE version = 5",
+        )
+        .await;
+    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+    assert!(
+        migrated.stderr().contains("run `cleanupctl migrate --roles`"),
+        "{}",
+        migrated.stderr()
+    );
+    let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
+    assert!(!migrated.stderr().contains("warning"), "{}", migrated.stderr());
+    let seen = scrape(&*watchdog(&world).await).await;
+    assert_eq!(seen["cleanup_pastes_deleted_total"], 10.0, "the history counts, too");
+    assert_eq!(seen["cleanup_paste_age_at_deletion_seconds_count"], 0.0, "it did not tell then");
 }

@@ -69,7 +69,7 @@ async fn why_runs_stopped_is_told_for_each_of_them_and_the_last_failure_is_somet
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_work() {
     let world = World::new().await;
-    world.put_many(40, 40).await;
+    world.put_many(400, 400).await;
     let s3 = FaultyS3::start(&world, Mood::Fine).await;
     let worker = world
         .program("cleanup-worker")
@@ -79,7 +79,8 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
         .start();
     s3.probed(1).await;
     s3.mood(Mood::Holding);
-    world.until("claims", "SELECT count(*) = 2 FROM deletion_claims").await;
+    let open = "SELECT count(*) = 2 FROM deletion_claims WHERE finished_at IS NULL";
+    world.until("two batches that hang", open).await;
     world.until("its record", "SELECT count(*) = 1 FROM cleanup_runs").await;
     let alive = status(&world).await;
     assert_eq!(alive["todo"], Value::Array(vec![]), "{alive:#}");

@@ -252,7 +252,7 @@ async fn pruning_forgets_old_history_and_never_an_open_claim() {
     let pool = world.watchdog_pool();
     let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 0, "not before it is in the totals");
-    history::count(&pool).await.expect("count");
+    history::count(&pool, &world.settings).await.expect("count");
     let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 1);
     let left = "SELECT count(*) FROM deletion_claims WHERE id = ANY ($1)";

@@ -12,13 +12,14 @@ use crate::{
 
 const COUNT_CLAIMS: &str = include_str!("../../sql/queries/count_claims.sql");
 const COUNT_RUNS: &str = include_str!("../../sql/queries/count_runs.sql");
+const PRUNE_RUNS: &str = include_str!("../../sql/queries/prune_runs.sql");
 const TOTALS: &str = include_str!("../../sql/queries/totals.sql");
 const ROWS_PER_STATEMENT: i32 = 1000;
 /// The rest waits for the next tick: a sidecar never takes long.
 const STATEMENTS_PER_TICK: usize = 50;
 
-/// Adds to the totals what is not in them yet.
-pub async fn count(pool: &Pool) -> Result<(), PoolError> {
+/// Adds to the totals what is not in them yet, and forgets runs that are past their retention.
+pub async fn count(pool: &Pool, settings: &Settings) -> Result<(), PoolError> {
     let client = pool.get().await?;
     let bounds: &[f64] = &DURATION_BOUNDS_MS;
     for _ in 0..STATEMENTS_PER_TICK {
@@ -31,6 +32,8 @@ pub async fn count(pool: &Pool) -> Result<(), PoolError> {
             break;
         }
     }
+    let retention_s = settings.retention.history.as_secs_f64();
+    client.execute(PRUNE_RUNS, &[&retention_s, &ROWS_PER_STATEMENT]).await?;
     Ok(())
 }
 

@@ -6,7 +6,6 @@ use tracing::info;
 use crate::{config::Settings, failpoint};
 
 const PRUNE_CLAIMS: &str = include_str!("../../sql/queries/prune_claims.sql");
-const PRUNE_RUNS: &str = include_str!("../../sql/queries/prune_runs.sql");
 const PURGE_TOMBSTONES: &str = include_str!("../../sql/queries/purge_tombstones.sql");
 const ROWS_PER_STATEMENT: i32 = 5000;
 /// The rest waits for the next tick: a sidecar never takes long.
@@ -27,7 +26,6 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
         tombstones: in_chunks(pool, PURGE_TOMBSTONES, tombstones, ["purge.before", "purge.after"])
             .await?,
     };
-    in_chunks(pool, PRUNE_RUNS, history, ["prune.before", "prune.after"]).await?;
     if pruned.claims + pruned.tombstones > 0 {
         let Pruned { claims, tombstones } = pruned;
         info!(claims, tombstones, "pruned {claims} old claims, purged {tombstones} tombstones");

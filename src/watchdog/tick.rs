@@ -24,7 +24,7 @@ use crate::{
     config::Settings,
     metrics::Metrics,
     migrate::{self, SchemaError},
-    postgres::{Target, answered},
+    postgres::{Target, answered, describe, is_hopeless},
     shutdown::Shutdown,
 };
 
@@ -46,6 +46,8 @@ pub struct Watchdog {
     last_tick: Mutex<Instant>,
     last_thorough: Mutex<Option<Instant>>,
     metrics: Arc<Metrics>,
+    /// It was said that a right is missing.
+    forbidden: AtomicBool,
 }
 
 impl Watchdog {
@@ -61,6 +63,7 @@ impl Watchdog {
             last_tick: Mutex::new(Instant::now()),
             last_thorough: Mutex::new(None),
             metrics: Metrics::new(),
+            forbidden: AtomicBool::new(false),
         }))
     }
 
@@ -75,7 +78,7 @@ impl Watchdog {
         let pruned = match swept.not_elected {
             true => Pruned::default(),
             false => {
-                history::count(&self.pool).await?;
+                self.unless_forbidden(history::count(&self.pool, &self.settings).await)?;
                 prune(&self.pool, &self.settings).await?
             }
         };
@@ -85,9 +88,28 @@ impl Watchdog {
 
     /// Looks how the fleet is doing, for the next scrapes.
     pub async fn look_around(&self) -> Result<(), PoolError> {
-        let (totals, figures) = answered(history::look(&self.pool, &self.settings)).await?;
-        self.metrics.show(totals, figures);
+        let looked = answered(history::look(&self.pool, &self.settings)).await;
+        if let Some((totals, figures)) = self.unless_forbidden(looked)? {
+            self.metrics.show(totals, figures);
+        }
         Ok(())
+    }
+
+    /// Figures are no reason to stop resetting and pruning: a right that is missing is named, once.
+    fn unless_forbidden<T>(&self, done: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(PoolError::Backend(error)) if is_hopeless(&error) => {
+                if !self.forbidden.swap(true, Ordering::AcqRel) {
+                    let reason = describe(&error);
+                    warn!(
+                        "there are no figures of the fleet: {reason}; run `cleanupctl migrate --roles`"
+                    );
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What `/metrics` shows.
