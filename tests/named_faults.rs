@@ -69,6 +69,7 @@ async fn a_bucket_that_does_not_exist_is_a_failure_that_names_the_setting() {
     let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", "no-such-bucket")).await;
     findings.assert_only(1, &["durability", "bucket", "versions"]);
     findings.assert_says("bucket", "failure", &["does not exist", "S3_BUCKET"]);
+    findings.assert_says("versions", "left_out", &["the bucket does not exist"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

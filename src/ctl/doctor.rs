@@ -84,7 +84,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let (redis_answers, redis) = redis::answers(settings).await;
     let redis = redis.as_ref().ok_or("Redis does not answer");
     let (deletes, objects) = bucket::deletes(settings).await;
-    let s3 = objects.as_ref().ok_or("S3 does not answer");
+    let s3 = objects.as_ref().map_err(|why| *why);
     let encryption = encryption::encryption(client.as_ref(), settings).await;
     vec![
         Finding::new("postgres", postgres_answers),

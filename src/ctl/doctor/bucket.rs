@@ -16,13 +16,14 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
+const AWAY: &str = "S3 does not answer";
 
-/// The bucket, as long as S3 answers. Asks with a key that cannot exist, by either checksum: a
-/// store that takes only the other one refuses every batch.
-pub(super) async fn deletes(settings: &Settings) -> (Outcome, Option<Objects>) {
+/// The bucket for more questions, or why there is none. Asks with a key that cannot exist, by
+/// either checksum: a store that takes only the other one refuses every batch.
+pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'static str>) {
     let objects = match Objects::new(settings).await {
         Ok(objects) => objects,
-        Err(error) => return (Outcome::failed(&error.into()), None),
+        Err(error) => return (Outcome::failed(&error.into()), Err("no bucket is set")),
     };
     let used = settings.s3.checksum;
     let other = objects.with_checksum(the_other(used));
@@ -31,11 +32,14 @@ pub(super) async fn deletes(settings: &Settings) -> (Outcome, Option<Objects>) {
             "S3 did not answer within {PATIENCE:?}; check that it runs and that AWS_ENDPOINT_URL \
              is right"
         );
-        return (Outcome::failed(&silent), None);
+        return (Outcome::failed(&silent), Err(AWAY));
     };
-    let away = matches!(probed, Err(ObjectsError::Unavailable { .. }));
-    let outcome = judge_deletes(objects.bucket(), used, probed, other.is_ok());
-    (outcome, (!away).then_some(objects))
+    let bucket = match probed {
+        Err(ObjectsError::Unavailable { .. }) => Err(AWAY),
+        Err(ObjectsError::NoBucket { .. }) => Err("the bucket does not exist"),
+        _ => Ok(objects.clone()),
+    };
+    (judge_deletes(objects.bucket(), used, probed, other.is_ok()), bucket)
 }
 
 fn the_other(used: Checksum) -> Checksum {
@@ -82,7 +86,7 @@ fn judge_deletes(
 /// A versioned bucket only gets delete markers; objects under a lock cannot be deleted at all.
 pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
     let looked = timeout(PATIENCE, look_for_versions(objects)).await;
-    Ok(looked.unwrap_or_else(|_| left_out("S3 does not answer")))
+    Ok(looked.unwrap_or_else(|_| left_out(AWAY)))
 }
 
 async fn look_for_versions(objects: &Objects) -> Outcome {
