@@ -48,7 +48,7 @@ Changes nothing.
   failure   the fleet would refuse to start, or would not get on
   left out  could not be looked at, because of an earlier failure
 
-Connect as the login of your workers: a privilege that they lack shows up here, then. Who wants to
+Connect as the login of your workers: what is asked is whether it may do what they do. Who wants to
 see all of it grants that login pg_monitor.
 
 Exit codes: 0 no failure (there may be warnings); 1 a failure; 2 usage or config.

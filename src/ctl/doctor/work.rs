@@ -49,10 +49,10 @@ fn judge_silent(silent: &[Silent], settings: &Settings) -> Outcome {
     };
     let others = match silent.len() - 1 {
         0 => String::new(),
-        others => format!(", and {others} more workers are"),
+        others => format!(" ({others} more workers, too)"),
     };
     let found = format!(
-        "worker {} is silent for {}{others}; it holds {} pastes",
+        "worker {} has been silent for {}{others}, and holds {} pastes",
         first.worker,
         spell(first.silent_s),
         thousands(first.pastes.unsigned_abs())
