@@ -161,7 +161,8 @@ async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_i
     let findings = doctor(&world).await;
     findings.assert_only(0, &["durability", "claims"]);
     let reset = format!("`cleanupctl reset {claim}`");
-    let words = [&*worker, "silent for 4", "1 pastes", "the watchdog resets it in 1h 59m", &reset];
+    let words =
+        [&*worker, "has been silent for", "1 pastes", "the watchdog resets it in 1h 59m", &reset];
     findings.assert_says("claims", "warning", &words);
     let done = world.program("cleanupctl").args(&["reset", &claim.to_string()]).output().await;
     assert_done(&done);
