@@ -6,6 +6,7 @@ mod errors;
 mod md5;
 mod pace;
 mod single;
+mod there;
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,9 +44,25 @@ pub enum ObjectsError {
     )]
     Denied { bucket: String, reason: String },
     #[error(
+        "S3 does not take our DeleteObjects in bucket {bucket:?}: {reason}; try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` tells which checksum works)"
+    )]
+    Unsupported { bucket: String, reason: String },
+    #[error(
         "S3 does not answer for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
     )]
     Unavailable { bucket: String, reason: String },
+}
+
+impl ObjectsError {
+    /// What S3 said.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::NoBucket { .. } => "there is no such bucket",
+            Self::Denied { reason, .. }
+            | Self::Unsupported { reason, .. }
+            | Self::Unavailable { reason, .. } => reason,
+        }
+    }
 }
 
 /// What became of a batch's keys: all gone but these, each with the store's reason.
@@ -107,6 +124,11 @@ impl Objects {
     /// The SDK's client, for the tools that upload.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The same bucket, asked with this checksum.
+    pub fn with_checksum(&self, checksum: Checksum) -> Self {
+        Self { md5: checksum == Checksum::Md5, ..self.clone() }
     }
 
     pub fn bucket(&self) -> &str {
@@ -295,6 +317,7 @@ impl Objects {
             CallError::Denied(reason) | CallError::Rejected(reason) => {
                 ObjectsError::Denied { bucket, reason }
             }
+            CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason },
             CallError::Again { reason, .. } => ObjectsError::Unavailable { bucket, reason },
         }
     }

@@ -3,51 +3,14 @@
 
 mod support;
 
-use serde_json::Value;
 use support::{
+    faulty_s3::{FaultyS3, Mood},
+    findings::diagnose,
     postgres::Postgres,
-    process::{Ended, Process},
-    proxy::{Proxy, address_of},
+    proxy::address_of,
     servers::free_port,
     *,
 };
-
-/// What it said.
-struct Findings(Ended);
-
-impl Findings {
-    fn of(&self, check: &str) -> Value {
-        let all = self.0.json()["findings"].as_array().expect("findings").clone();
-        let found = all.into_iter().find(|finding| finding["check"] == check);
-        found.unwrap_or_else(|| panic!("no {check} in {}", self.0.stdout()))
-    }
-
-    /// Checks the verdict of a check, and that its line has these words.
-    #[track_caller]
-    fn assert_says(&self, check: &str, verdict: &str, words: &[&str]) {
-        let finding = self.of(check);
-        assert_eq!(finding["verdict"], verdict, "{finding}");
-        for word in words {
-            assert!(finding.to_string().contains(word), "{word:?} is not in {finding}");
-        }
-        let excused = matches!(verdict, "ok" | "left_out");
-        assert_eq!(finding["remedy"].is_null(), excused, "a remedy for whatever needs one");
-    }
-
-    /// All other checks are ok, or these.
-    #[track_caller]
-    fn assert_only(&self, code: i32, exceptions: &[&str]) {
-        assert_eq!((self.0.code(), self.0.stderr()), (code, String::new()));
-        for finding in self.0.json()["findings"].as_array().expect("findings") {
-            let check = finding["check"].as_str().expect("a name");
-            assert_eq!(finding["verdict"] != "ok", exceptions.contains(&check), "{finding}");
-        }
-    }
-}
-
-async fn diagnose(doctor: Process) -> Findings {
-    Findings(doctor.args(&["doctor", "--format", "json"]).output().await)
-}
 
 /// A healthy server, and a world on it.
 async fn healthy() -> (Postgres, World) {
@@ -127,7 +90,6 @@ async fn a_role_that_may_not_see_it_all_is_told_so() {
     world.run_sql("CREATE ROLE night LOGIN").await;
     let url = world.database_url.replace("postgres@", "night@");
     let stranger = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    stranger.assert_only(1, &["schema", "indexes", "standbys", "bucket binding"]);
     stranger.assert_says("schema", "failure", &["42501", "grant the role of sql/roles.sql"]);
     world.run_sql("GRANT cleanup_worker TO night").await;
     let blind = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
@@ -164,16 +126,6 @@ async fn a_server_that_does_not_wait_for_its_disk_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
-    let world = World::new().await;
-    let (url, _empty) = empty_database().await;
-    let findings = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    findings.assert_only(1, &["schema", "indexes", "durability", "bucket binding"]);
-    findings.assert_says("schema", "failure", &["run `cleanupctl migrate`"]);
-    findings.assert_says("bucket binding", "left_out", &["schema"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
     let world = World::new().await;
     let url = format!("postgres://night:secret@127.0.0.1:{}/pastes", free_port());
@@ -184,11 +136,14 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "indexes",
         "autovacuum",
         "transactions",
+        "rights",
         "clock",
-        "encryption",
         "durability",
         "standbys",
         "bucket binding",
+        "pause",
+        "claims",
+        "dead letters",
     ];
     findings.assert_only(1, &[&["postgres"][..], &needing].concat());
     findings.assert_says("postgres", "failure", &[&address_of(&url), "check that it runs"]);
@@ -204,48 +159,12 @@ async fn a_redis_that_is_away_is_a_warning_unless_workers_wait_for_it() {
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
     let doctor = || world.program("cleanupctl").env("REDIS_URL", &url);
     let findings = diagnose(doctor()).await;
-    findings.assert_only(0, &["durability", "redis", "redis memory"]);
+    findings.assert_only(0, &["durability", "redis", "redis memory", "redis clock"]);
     findings.assert_says("redis", "warning", &["without their lock", "REDIS_URL"]);
     let findings = diagnose(doctor().env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")).await;
-    findings.assert_only(1, &["durability", "redis", "redis memory"]);
+    findings.assert_only(1, &["durability", "redis", "redis memory", "redis clock"]);
     findings.assert_says("redis", "failure", &["workers wait for it"]);
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_is_away_or_does_not_exist_is_a_failure() {
-    let world = World::new().await;
-    let proxy = Proxy::start("127.0.0.1:1").await;
-    let away = format!("http://127.0.0.1:{}", proxy.port);
-    let findings = diagnose(world.program("cleanupctl").env("AWS_ENDPOINT_URL", &away)).await;
-    findings.assert_only(1, &["durability", "bucket", "versions"]);
-    findings.assert_says("bucket", "failure", &["does not answer", "AWS_ENDPOINT_URL"]);
-    let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", "no-such-bucket")).await;
-    findings.assert_only(1, &["durability", "bucket", "versions"]);
-    findings.assert_says("bucket", "failure", &["does not exist", "S3_BUCKET"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_belongs_to_another_database_is_a_failure() {
-    let (world, other) = (World::new().await, World::new().await);
-    let ran = world.program("cleanup-worker").args(&["run"]).output().await;
-    assert_eq!(ran.code(), 0, "{}", ran.stderr());
-    let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", &other.bucket)).await;
-    findings.assert_only(1, &["durability", "bucket binding"]);
-    let words = [&*world.bucket, &*other.bucket, "--rebind-bucket"];
-    findings.assert_says("bucket binding", "failure", &words);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_is_missing_is_a_failure_until_migrate_has_built_it_again() {
-    let world = World::new().await;
-    world.run_sql("DROP INDEX pastes_due_idx").await;
-    let findings = diagnose(world.program("cleanupctl")).await;
-    findings.assert_says("indexes", "failure", &["pastes_due_idx", "cleanupctl migrate"]);
-    assert_eq!(findings.0.code(), 1);
-    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
-    assert!(migrated.stdout().contains("pastes_due_idx"), "{}", migrated.stdout());
-    diagnose(world.program("cleanupctl")).await.assert_says("indexes", "ok", &["valid"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,26 +176,89 @@ async fn tables_that_nobody_vacuums_are_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_transaction_is_found_with_whose_it_is() {
-    let world = World::new().await;
-    let mut forgotten = connect(&world.database_url).await;
-    forgotten.batch_execute("SET application_name = 'pg_dump'").await.expect("name");
-    let _open = forgotten.transaction().await.expect("begin");
-    let look = include_str!("../sql/queries/doctor_transactions.sql");
-    let row = world.db.query_one(look, &[&0.0_f64]).await.expect("look");
-    assert!(row.get::<_, i64>("open") >= 1);
-    assert!(row.get::<_, String>("who").contains("pg_dump"), "{row:?}");
-    diagnose(world.program("cleanupctl")).await.assert_says("transactions", "ok", &["none"]);
+async fn a_login_that_lacks_a_right_is_told_which_and_what_would_give_it() {
+    let (_server, world) = healthy().await;
+    world.run_sql("CREATE ROLE night LOGIN; CREATE ROLE \"Day\" LOGIN").await;
+    let login = |name: &str| {
+        let url = world.database_url.replace("postgres@", &format!("{name}@"));
+        world.program("cleanupctl").env("DATABASE_URL", &url)
+    };
+    let words = ["night lacks", "DELETE on pastes", " more", "GRANT cleanup_worker TO night"];
+    diagnose(login("night")).await.assert_says("rights", "failure", &words);
+    let quoted = ["GRANT cleanup_worker TO \\\"Day\\\""];
+    diagnose(login("Day")).await.assert_says("rights", "failure", &quoted);
+    world.run_sql("GRANT cleanup_worker TO night").await;
+    let can = diagnose(login("night")).await;
+    can.assert_only(0, &[]);
+    can.assert_says("rights", "ok", &["night has what a worker needs"]);
+    world.run_sql("REVOKE UPDATE (doomed_key) ON pastes FROM cleanup_worker").await;
+    let lacks = diagnose(login("night")).await;
+    lacks.assert_only(1, &["rights"]);
+    lacks.assert_says("rights", "failure", &["UPDATE (doomed_key) on pastes", "migrate --roles"]);
+    let both = ["migrate --roles` as the owner, then GRANT cleanup_worker TO"];
+    diagnose(login("Day")).await.assert_says("rights", "failure", &both);
+    let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
+    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+    diagnose(login("night")).await.assert_only(0, &[]);
+    let owner = diagnose(world.program("cleanupctl")).await;
+    owner.assert_says("rights", "ok", &["postgres is a superuser", "cleanup_worker is enough"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_versioned_bucket_is_a_warning_that_says_what_stays() {
+async fn the_rights_that_doctor_asks_for_are_those_that_the_workers_group_has() {
     let world = World::new().await;
-    let versioning = aws_sdk_s3::types::VersioningConfiguration::builder()
-        .status(aws_sdk_s3::types::BucketVersioningStatus::Enabled)
-        .build();
-    let put = world.s3.put_bucket_versioning().bucket(&world.bucket);
-    put.versioning_configuration(versioning).send().await.expect("versioning");
-    let findings = diagnose(world.program("cleanupctl")).await;
-    findings.assert_says("versions", "warning", &["noncurrent", "lifecycle rule"]);
+    let granted = "
+        SELECT format('%s on %s', privilege_type, relname) FROM pg_class, aclexplode(relacl)
+        WHERE grantee = 'cleanup_worker'::regrole
+        UNION ALL
+        SELECT format('%s (%s) on %s', privilege_type, attname, attrelid::regclass)
+        FROM pg_attribute, aclexplode(attacl) WHERE grantee = 'cleanup_worker'::regrole";
+    let asked = include_str!("../sql/queries/doctor_rights.sql");
+    let sorted = |rows: Vec<tokio_postgres::Row>| {
+        rows.iter().map(|row| row.get(0)).collect::<std::collections::BTreeSet<String>>()
+    };
+    let (granted, asked) =
+        (world.db.query(granted, &[]).await.expect("granted"), world.db.query(asked, &[]).await);
+    assert_eq!(sorted(asked.expect("asked")), sorted(granted));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_wants_the_other_checksum_is_a_failure_that_names_the_setting() {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Checksum { md5: true }).await;
+    let doctor = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
+    let words = ["MissingContentMD5", "set CLEANUP_S3_CHECKSUM=md5"];
+    diagnose(doctor()).await.assert_says("bucket", "failure", &words);
+    let mended = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;
+    mended.assert_says("bucket", "ok", &["with s3.checksum md5 only"]);
+    s3.mood(Mood::Checksum { md5: false });
+    let words = ["InvalidRequest", "set CLEANUP_S3_CHECKSUM=auto"];
+    let md5 = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;
+    md5.assert_says("bucket", "failure", &words);
+    s3.mood(Mood::Fine);
+    diagnose(doctor()).await.assert_says("bucket", "ok", &["with either checksum"]);
+    assert_eq!(s3.calls(), 0, "only keys that cannot exist were named");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_bulk_deletion_is_a_failure_for_doctor_and_for_a_run() {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Failing { status: 501, code: "NotImplemented" }).await;
+    let doctor = world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
+    let words = ["NotImplemented", "neither checksum", "a store that has DeleteObjects"];
+    diagnose(doctor).await.assert_says("bucket", "failure", &words);
+    let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
+    run.output().await.assert_refused(1, &["DeleteObjects", "CLEANUP_S3_CHECKSUM=md5"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_that_are_legal_but_unwise_and_plain_text_are_warnings() {
+    let world = World::new().await;
+    let doctor = world.program("cleanupctl").env("CLEANUP_WATCHDOG_STUCK_AFTER", "3d");
+    let findings = diagnose(doctor.env("REDIS_URL", "redis://:secret@cache.invalid:1")).await;
+    let words = ["longer than a day", "set CLEANUP_WATCHDOG_STUCK_AFTER=2h"];
+    findings.assert_says("deadlines", "warning", &words);
+    let words = ["Redis (cache.invalid:1)", "say rediss:// in REDIS_URL"];
+    findings.assert_says("encryption", "warning", &words);
+    assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }

@@ -3,7 +3,10 @@
 mod support;
 
 use serde_json::Value;
-use support::*;
+use support::{
+    guarded::{AUDITOR, Guarded, WORKER},
+    *,
+};
 
 async fn explained(world: &World, short_code: &str) -> Value {
     let args = ["explain", short_code, "--format", "json"];
@@ -95,18 +98,42 @@ async fn a_row_that_something_else_marked_is_told_as_one_without_a_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_is_wrong_and_a_body_that_is_missing_are_named_with_the_remedy() {
+async fn a_body_is_looked_for_and_the_rest_is_told_even_if_s3_cannot_say() {
     let world = World::new().await;
-    world.put("one", "shared", In(60.0)).await;
-    world.put("two", "shared", In(60.0)).await;
-    assert_eq!(explained(&world, "one").await["body"]["holders"], 2);
-    world.run_sql("UPDATE content SET ref_count = 5").await;
-    let told = explained(&world, "one").await;
-    says(&told["wrong"][0], &["drift", "ref_count is 5", "2 pastes hold", "stay for good"]);
-    world.run_sql("UPDATE content SET ref_count = 1").await;
-    says(&explained(&world, "one").await["wrong"][0], &["ref_count is 1", "recounts it"]);
-    world.run_sql("DELETE FROM content").await;
-    says(&explained(&world, "one").await["wrong"][0], &["drift", "no content row"]);
+    let key = world.put("live", "a", In(3600.0)).await;
+    assert_eq!(explained(&world, "live").await["body"]["object"], "there");
+    let unseen = async |name: &str, value: &str, words: &[&str]| {
+        let args = ["explain", "live", "--format", "json"];
+        let ended = world.program("cleanupctl").args(&args).env(name, value).output().await;
+        assert_eq!(ended.code(), 0, "{}", ended.stderr());
+        let told = ended.json();
+        assert_eq!((&told["state"], &told["body"]["s3_key"]), (&"alive".into(), &(*key).into()));
+        assert_eq!(told["wrong"], Value::Array(Vec::new()), "nothing is said to be missing");
+        says(&told["body"]["object"]["not_seen"], words);
+    };
+    unseen("AWS_ENDPOINT_URL", "http://127.0.0.1:1", &["S3 does not answer"]).await;
+    unseen("S3_BUCKET", "", &["no s3.bucket"]).await;
+    unseen("S3_BUCKET", "no-such-bucket", &["does not exist"]).await;
+    let other = World::new().await;
+    world.program("cleanup-worker").args(&["run"]).output().await;
+    unseen("S3_BUCKET", &other.bucket, &["belongs to bucket", &world.bucket]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_policy_does_not_let_us_see_is_not_said_to_be_missing() {
+    let guarded = Guarded::new().await;
+    let key = guarded.world.put("live", "a", In(3600.0)).await;
+    let object = async |who: &str| {
+        let explain =
+            guarded.program("cleanupctl", who).args(&["explain", "live", "--format", "json"]);
+        explain.output().await.json()["body"]["object"].clone()
+    };
+    says(&object(WORKER).await["not_seen"], &["AccessDenied", "s3:ListBucket allows it"]);
+    assert_eq!(object(AUDITOR).await, "there");
+    let (s3, bucket) = (&guarded.world.s3, &guarded.world.bucket);
+    s3.delete_object().bucket(bucket).key(&key).send().await.expect("lose it");
+    says(&object(WORKER).await["not_seen"], &["AccessDenied"]);
+    assert_eq!(object(AUDITOR).await, "missing", "a list suffices");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,5 +150,5 @@ async fn for_eyes_it_is_a_few_lines() {
     let ended = world.program("cleanupctl").args(&["explain", "due"]).output().await;
     let text = ended.stdout();
     assert!(text.starts_with("due: due\nnext: overdue by 10m"), "{text}");
-    assert!(text.contains("body: ") && text.contains("counted 1 times"), "{text}");
+    assert!(text.contains("body: ") && text.contains("counted 1 times, in the bucket"), "{text}");
 }

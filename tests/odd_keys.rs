@@ -97,3 +97,20 @@ async fn a_real_store_loses_exactly_the_key_that_was_asked_for() {
         assert_eq!(world.object(key).await.as_deref(), Some(key), "{key:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_found_however_odd_it_is_and_no_neighbour_is_taken_for_it() {
+    let world = World::new().await;
+    let there = ["k/\u{1}", "k/a\u{fffe}", "k/\r", "k/\n", "k/ü&<\"%41", "k/xy", "k/z/below", "k"];
+    let missing = ["k/\u{2}", "k/a\u{fffd}", "k/x", "k/XY", "k/z", "k/\r\n", "k/üA"];
+    for key in there {
+        world.upload(key, key).await;
+    }
+    let objects = Objects::new(&world.settings).await.expect("S3 client");
+    for key in there {
+        assert_eq!(objects.is_there(key).await, Ok(true), "{key:?}");
+    }
+    for key in missing {
+        assert_eq!(objects.is_there(key).await, Ok(false), "{key:?}");
+    }
+}

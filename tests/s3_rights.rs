@@ -3,59 +3,25 @@
 
 mod support;
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use aws_sdk_s3::{Client as S3, config::Credentials, error::SdkError, primitives::ByteStream};
-use paste_cleanup::objects::Objects;
 use serde_json::{Value, json};
 use support::{
+    guarded::{
+        AUDIT_POLICY, AUDITOR, Guarded, PREFIXED_WORKER, READER, SECRET, WORKER, WORKER_POLICY,
+    },
     process::Signal,
     proxy::{Proxy, address_of},
-    seaweedfs::{SeaweedFs, s3_answers},
     *,
 };
 
-const WORKER_POLICY: &str = include_str!("../ops/s3/worker-policy.json");
-const AUDIT_POLICY: &str = include_str!("../ops/s3/audit-policy.json");
-const SECRET: &str = "secret-of-everybody";
-
-/// Who knocks at the store; each has the policy of that name.
-const WORKER: &str = "worker";
-const PREFIXED_WORKER: &str = "prefixed-worker";
-const AUDITOR: &str = "auditor";
-/// May list, read and upload, but not delete.
-const READER: &str = "reader";
-
-/// A world whose S3 is its own and lets nobody do more than a policy says. The test itself may do
-/// everything.
-struct Guarded {
-    world: World,
-    store: SeaweedFs,
-}
-
 impl Guarded {
-    async fn new() -> Self {
-        let mut world = World::new().await;
-        let folder = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("a folder");
-        let folder = Path::new(&folder).join(&world.name);
-        let store = SeaweedFs::start_with(&folder, Some(&identities(&world.bucket).to_string()));
-        world.settings.s3.endpoint = Some(store.url.clone());
-        world.s3 = Objects::new(&world.settings).await.expect("client").client().clone();
-        while world.s3.create_bucket().bucket(&world.bucket).send().await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        s3_answers(&world.s3, &world.bucket).await;
-        Self { world, store }
-    }
-
     /// A run by somebody, at this endpoint.
     fn run_at(&self, endpoint: &str, who: &str) -> Process {
-        self.world
-            .program("cleanup-worker")
+        self.program("cleanup-worker", who)
             .args(&["run", "--format", "json"])
             .env("AWS_ENDPOINT_URL", endpoint)
-            .env("AWS_ACCESS_KEY_ID", who)
-            .env("AWS_SECRET_ACCESS_KEY", SECRET)
     }
 
     fn run(&self, who: &str) -> Process {
@@ -112,35 +78,6 @@ impl Guarded {
 /// Denied, and not failed for another reason.
 fn is_denied<T, E>(answer: Result<T, SdkError<E>>) -> bool {
     answer.is_err_and(|error| error.raw_response().is_some_and(|raw| raw.status().as_u16() == 403))
-}
-
-/// The store's list of who may do what: the shipped policies, for this bucket.
-fn identities(bucket: &str) -> Value {
-    let own = |variable: &str| std::env::var(variable).expect("the test's own credentials");
-    let identity = |name: &str, policy: &str| {
-        json!({"name": name, "credentials": [{"accessKey": name, "secretKey": SECRET}],
-               "policyNames": [policy]})
-    };
-    let (worker, audit) =
-        (WORKER_POLICY.replace("YOUR-BUCKET", bucket), AUDIT_POLICY.replace("YOUR-BUCKET", bucket));
-    let policy = |name: &str, content: &str| json!({"name": name, "content": content});
-    let reader = audit.replace("s3:DeleteObject\"", "s3:GetObject\", \"s3:PutObject\"");
-    json!({
-        "identities": [
-            {"name": "test", "actions": ["Admin"], "credentials": [{
-                "accessKey": own("AWS_ACCESS_KEY_ID"), "secretKey": own("AWS_SECRET_ACCESS_KEY")}]},
-            identity(WORKER, WORKER),
-            identity(PREFIXED_WORKER, PREFIXED_WORKER),
-            identity(AUDITOR, AUDITOR),
-            identity(READER, READER),
-        ],
-        "policies": [
-            policy(WORKER, &worker),
-            policy(PREFIXED_WORKER, &worker.replace("/*", "/pastes/*")),
-            policy(AUDITOR, &audit),
-            policy(READER, &reader),
-        ],
-    })
 }
 
 /// The actions that a policy allows, each with what it allows them on.

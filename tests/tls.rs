@@ -5,6 +5,7 @@ mod support;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use support::{
+    findings::diagnose,
     postgres::Postgres,
     servers::{Folder, Redis},
     *,
@@ -205,4 +206,21 @@ async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
     let endpoint = format!("https://localhost:{}", other.port());
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &endpoint);
     run.output().await.assert_refused(1, &["S3 does not answer", "certificate"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_says_what_is_encrypted() {
+    let (world, postgres) = (World::new().await, TlsPostgres::start().await);
+    let redis = tls_redis(&postgres.folder).await;
+    let ca = postgres.folder.file("ca.pem");
+    let doctor = world
+        .program("cleanupctl")
+        .env("DATABASE_URL", &postgres.url("localhost", "verify-full"))
+        .env("CLEANUP_POSTGRES_CA_FILE", &ca)
+        .env("REDIS_URL", &format!("rediss://localhost:{}", redis.port()))
+        .env("CLEANUP_REDIS_CA_FILE", &ca);
+    let words = ["Postgres encrypted", "Redis encrypted", "S3 on this machine"];
+    let findings = diagnose(doctor).await;
+    findings.assert_says("encryption", "ok", &words);
+    findings.assert_says("redis", "ok", &["version"]);
 }

@@ -10,4 +10,5 @@ SELECT current_setting('autovacuum')::boolean AS autovacuum,
        coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS tls,
        -- A socket, or the same machine.
        inet_server_addr() IS NULL OR inet_server_addr() <<= '127.0.0.0/8' OR inet_server_addr() = '::1'
-           AS is_local
+           AS is_local,
+       host(inet_server_addr()) AS address

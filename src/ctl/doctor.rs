@@ -3,41 +3,52 @@
 //! [`examine`].
 
 mod bucket;
+mod clock;
+mod deadlines;
+mod encryption;
 mod finding;
 mod postgres;
 mod redis;
+mod rights;
 mod standbys;
 mod upkeep;
+mod work;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use tokio_postgres::Client;
 
 use self::finding::{Finding, Outcome, Verdict, left_out};
 use crate::{
     cli::{Format, print},
-    config::Settings,
+    config::{Settings, parse_duration},
 };
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Doctor {
+    /// Name transactions that have been open for longer than this: a batch takes a second, but a
+    /// dump of a large table may take its while.
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = parse_duration)]
+    long_transaction: Duration,
     /// How the findings are printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 const HELP: &str = "\
-Looks at Postgres, its standbys, Redis and the bucket with the settings that a worker would use, one
-line per check: what was found and, unless it is ok, what to do. Changes nothing.
+Looks at Postgres, its standbys, Redis, the bucket, the settings and the work that is stuck, with the
+settings that a worker would use, one line per check: what was found and, unless it is ok, what to do.
+Changes nothing.
 
   ok        as the fleet needs it
-  warning   the fleet works, but a promise stands on less than it should
+  warning   the fleet works, but a promise stands on less than it should, or somebody should look
   failure   the fleet would refuse to start, or would not get on
   left out  could not be looked at, because of an earlier failure
 
-Connect as the login of your workers: a privilege that they lack shows up here, then. Who wants to
+Connect as the login of your workers: what is asked is whether it may do what they do. Who wants to
 see all of it grants that login pg_monitor.
 
 Exit codes: 0 no failure (there may be warnings); 1 a failure; 2 usage or config.
@@ -55,7 +66,7 @@ struct Diagnosis {
 
 impl Doctor {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
-        let findings = examine(settings).await;
+        let findings = examine(settings, self.long_transaction).await;
         let count = |verdict| findings.iter().filter(|found| found.verdict() == verdict).count();
         let (failures, warnings) = (count(Verdict::Failure), count(Verdict::Warning));
         let diagnosis = Diagnosis { failures, warnings, findings };
@@ -65,38 +76,49 @@ impl Doctor {
 }
 
 /// All checks, in the order in which a person would look.
-async fn examine(settings: &Settings) -> Vec<Finding> {
-    let (answers, client) = postgres::answers(settings).await;
+async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
+    let (postgres_answers, client) = postgres::answers(settings).await;
     let db = client.as_ref().ok_or("Postgres does not answer");
     let schema = look(db, "schema", postgres::schema).await;
     let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema is not there") };
+    let (redis_answers, redis) = redis::answers(settings).await;
+    let redis = redis.as_ref().ok_or("Redis does not answer");
+    let (deletes, objects) = bucket::deletes(settings).await;
+    let s3 = objects.as_ref().map_err(|why| *why);
+    let encryption = encryption::encryption(client.as_ref(), settings).await;
     vec![
-        Finding::new("postgres", answers),
+        Finding::new("postgres", postgres_answers),
         look(db, "writes", postgres::writes).await,
         schema,
+        look(db, "rights", rights::rights).await,
         look(current, "indexes", upkeep::indexes).await,
         look(db, "autovacuum", upkeep::autovacuum).await,
-        look(db, "transactions", upkeep::transactions).await,
-        look(db, "clock", upkeep::clock).await,
-        look(db, "encryption", upkeep::encryption).await,
+        look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
+        look(db, "clock", clock::postgres).await,
         look(db, "durability", postgres::durability).await,
         look(db, "standbys", standbys::synchronous).await,
-        Finding::new("redis", redis::answers(settings).await),
-        Finding::new("redis memory", redis::keeps_the_lock(settings).await),
-        Finding::new("bucket", bucket::deletes(settings).await),
-        Finding::new("versions", bucket::versions(settings).await),
+        Finding::new("redis", redis_answers),
+        look(redis, "redis memory", redis::keeps_the_lock).await,
+        look(redis, "redis clock", clock::redis).await,
+        Finding::new("bucket", deletes),
+        look(s3, "versions", bucket::versions).await,
         look(current, "bucket binding", async |db| bucket::belongs(db, settings).await).await,
+        Finding::new("encryption", encryption.unwrap_or_else(|error| Outcome::failed(&error))),
+        Finding::new("deadlines", deadlines::deadlines(settings)),
+        look(current, "pause", work::pause).await,
+        look(current, "claims", async |db| work::claims(db, settings).await).await,
+        look(current, "dead letters", work::dead_letters).await,
     ]
 }
 
-/// A check that needs a database, or the reason why there is none for it.
-async fn look(
-    db: Result<&Client, &'static str>,
+/// A check that needs a server, or the reason why there is none for it.
+async fn look<Server>(
+    server: Result<&Server, &'static str>,
     check: &'static str,
-    check_it: impl AsyncFnOnce(&Client) -> Result<Outcome>,
+    check_it: impl AsyncFnOnce(&Server) -> Result<Outcome>,
 ) -> Finding {
-    let outcome = match db {
-        Ok(db) => check_it(db).await.unwrap_or_else(|error| Outcome::failed(&error)),
+    let outcome = match server {
+        Ok(server) => check_it(server).await.unwrap_or_else(|error| Outcome::failed(&error)),
         Err(why) => left_out(why),
     };
     Finding::new(check, outcome)

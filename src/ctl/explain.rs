@@ -1,13 +1,16 @@
 //! `cleanupctl explain`: where one paste stands, and what will happen to it next.
 
+mod object;
+
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
-use tokio_postgres::Row;
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
+use self::object::{Object, look_for};
 use crate::{
     cli::{Format, print},
     config::Settings,
@@ -31,7 +34,8 @@ pub(super) struct Explain {
 
 const HELP: &str = "\
 Why is this paste still there? Says its state, its attempts and last error, who holds it, how its
-body is counted, and what happens next, and when. Reads the tables only.
+body is counted and whether the bucket has it, and what happens next, and when. Changes nothing. What
+S3 does not let this login see (s3:ListBucket allows it) is said to be not seen.
 
 Exit codes: 0 explained; 1 there is no such paste, or failed; 2 usage or config.
 
@@ -68,6 +72,8 @@ struct Body {
     s3_key: String,
     ref_count: i64,
     holders: i64,
+    /// Whether the bucket has it.
+    object: Object,
 }
 
 impl Explain {
@@ -75,32 +81,58 @@ impl Explain {
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;
         let fleet = fleet::read(&client).await?;
-        let failed = |error| anyhow!("explain: {}", describe(&error));
         // Never a walk through the table, however little the planner knows about it.
         client.batch_execute("SET enable_seqscan = off").await.map_err(failed)?;
-        let row = client.query_opt(EXPLAIN, &[&self.short_code]).await.map_err(failed)?;
-        let Some(row) = row else {
-            return Err(anyhow!(
-                "there is no paste {:?}: it was erased, or never stored",
-                self.short_code
-            ));
-        };
-        print(self.format, &explain(self.short_code, &row, settings, &fleet), show);
+        let (row, body) = self.look(&client, settings, &fleet).await?;
+        let told = explain(self.short_code, &row, body, settings, &fleet);
+        print(self.format, &told, show);
         Ok(0)
+    }
+
+    /// What the tables say, and of the body also what S3 says.
+    async fn look(
+        &self,
+        client: &Client,
+        settings: &Settings,
+        fleet: &Fleet,
+    ) -> Result<(Row, Option<Body>)> {
+        let row = self.read(client).await?;
+        let Some(s3_key) = row.get::<_, Option<String>>("s3_key") else {
+            return Ok((row, None));
+        };
+        let object = look_for(settings, fleet, &s3_key).await;
+        // A worker may have been at it meanwhile: then the object went after its row, as it should.
+        let row = if object == Object::Missing { self.read(client).await? } else { row };
+        if row.get::<_, Option<&str>>("s3_key") != Some(&s3_key) {
+            return Ok((row, None));
+        }
+        let (ref_count, holders) = (row.get("ref_count"), row.get("holders"));
+        Ok((row, Some(Body { s3_key, ref_count, holders, object })))
+    }
+
+    async fn read(&self, client: &Client) -> Result<Row> {
+        let row = client.query_opt(EXPLAIN, &[&self.short_code]).await.map_err(failed)?;
+        row.ok_or_else(|| {
+            anyhow!("there is no paste {:?}: it was erased, or never stored", self.short_code)
+        })
     }
 }
 
-fn explain(short_code: String, row: &Row, settings: &Settings, fleet: &Fleet) -> Explanation {
+fn failed(error: tokio_postgres::Error) -> anyhow::Error {
+    anyhow!("explain: {}", describe(&error))
+}
+
+fn explain(
+    short_code: String,
+    row: &Row,
+    body: Option<Body>,
+    settings: &Settings,
+    fleet: &Fleet,
+) -> Explanation {
     let (state, next) = stand(row, settings, fleet);
-    let s3_key: Option<String> = row.get("s3_key");
-    let body = s3_key.map(|s3_key| Body {
-        s3_key,
-        ref_count: row.get("ref_count"),
-        holders: row.get("holders"),
-    });
     let open: bool = row.get("claim_is_open");
     Explanation {
-        wrong: wrong(row, body.as_ref()),
+        wrong: wrong(&short_code, row, body.as_ref()),
         short_code,
         state,
         next,
@@ -162,7 +194,7 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
     }
 }
 
-fn wrong(row: &Row, body: Option<&Body>) -> Vec<String> {
+fn wrong(short_code: &str, row: &Row, body: Option<&Body>) -> Vec<String> {
     let mut wrong = Vec::new();
     match body {
         Some(body) if body.ref_count != body.holders => wrong.push(format!(
@@ -179,7 +211,25 @@ fn wrong(row: &Row, body: Option<&Body>) -> Vec<String> {
         }
         _ => {}
     }
+    if let Some(body) = body.filter(|body| body.object == Object::Missing) {
+        let lives = row.get::<_, Option<f64>>("overdue_s").is_none_or(|overdue| overdue < 0.0);
+        wrong.push(missing(short_code, body, lives));
+    }
     wrong
+}
+
+/// Whoever lost it, nothing that the fleet could do brings it back.
+fn missing(short_code: &str, body: &Body, lives: bool) -> String {
+    let (key, code) = (printable(&body.s3_key), printable(&short_code.replace('\'', "''")));
+    let found = format!("its body is missing: the bucket has no {key}");
+    let back = "bring it back under this key, from a backup or an older version";
+    match (lives, body.holders - 1) {
+        (true, _) => {
+            format!("{found}; {back}, or give the paste up: SELECT paste_expire_now('{code}')")
+        }
+        (false, ..=0) => format!("{found}; nothing to do: a run erases the paste all the same"),
+        (false, others) => format!("{found}; {others} more pastes share it: {back}"),
+    }
 }
 
 fn spell(seconds: f64) -> String {
@@ -207,7 +257,12 @@ fn show(told: &Explanation) -> String {
     }
     if let Some(body) = &told.body {
         let (key, count) = (printable(&body.s3_key), body.ref_count);
-        lines.push(format!("body: {key}, counted {count} times"));
+        let object = match &body.object {
+            Object::There => "in the bucket".into(),
+            Object::Missing => "not in the bucket".into(),
+            Object::NotSeen(why) => format!("in the bucket or not, that cannot be seen: {why}"),
+        };
+        lines.push(format!("body: {key}, counted {count} times, {object}"));
     }
     if let Some(key) = &told.owes {
         lines.push(format!("owes S3 the deletion of {}", printable(key)));

@@ -18,9 +18,11 @@ impl Breaker {
             Ok(answer) => answer.trouble(),
             Err(CallError::Rejected(_) | CallError::Again { slow_down: true, .. }) => return,
             Err(CallError::NoBucket) => Some("the bucket does not exist".into()),
-            Err(CallError::Denied(reason) | CallError::Again { reason, .. }) => {
-                Some(reason.clone())
-            }
+            Err(
+                CallError::Denied(reason)
+                | CallError::Unsupported(reason)
+                | CallError::Again { reason, .. },
+            ) => Some(reason.clone()),
         };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }

@@ -117,6 +117,8 @@ fn judge_key(code: &str, message: &str) -> Verdict {
 pub(super) enum CallError {
     NoBucket,
     Denied(String),
+    /// The store does not know the call, or wants it with another checksum.
+    Unsupported(String),
     /// A 4xx about what was asked: perhaps one key's fault.
     Rejected(String),
     Again {
@@ -137,6 +139,7 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
         let reason = printable(&format!("S3 {status} {code}: {message}"));
         match (status, code) {
             (_, "NoSuchBucket") => Self::NoBucket,
+            (501, _) | (_, "MissingContentMD5" | "NotImplemented") => Self::Unsupported(reason),
             (_, code) if is_throttled(code) => Self::Again { reason, slow_down: true },
             (_, code) if !code.is_empty() && is_passing(code) => {
                 Self::Again { reason, slow_down: false }

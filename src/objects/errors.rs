@@ -19,7 +19,7 @@ impl Errors {
             Err(CallError::Again { slow_down: true, .. }) => self.add(0),
             Err(CallError::Again { .. }) => self.add(1),
             Err(CallError::Denied(_) | CallError::NoBucket) => self.add(2),
-            Err(CallError::Rejected(_)) => self.add(3),
+            Err(CallError::Rejected(_) | CallError::Unsupported(_)) => self.add(3),
         }
     }
 

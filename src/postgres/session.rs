@@ -17,6 +17,8 @@ const SESSION_SETTINGS: &str = include_str!("../../sql/queries/session_settings.
 const SESSION_MARK: &str = include_str!("../../sql/queries/session_mark.sql");
 const SESSION_MARKED: &str = include_str!("../../sql/queries/session_marked.sql");
 
+/// As `statement_timeout` below says it.
+pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Times are in milliseconds. No session holds anything for long: a worker frozen in the middle of
 /// a transaction loses its locks, and writers and watchdog go on.
 const SETTINGS: [(&str, &str); 8] = [
@@ -115,4 +117,15 @@ async fn is_marked(client: &impl GenericClient, mark: &String) -> Result<bool, E
 /// As a parameter of a statement without a name: prepared ones go astray in a shared session.
 fn text(value: &String) -> (&(dyn ToSql + Sync), Type) {
     (value, Type::TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statement_timeout_is_what_the_sessions_are_started_with() {
+        let wanted = STATEMENT_TIMEOUT.as_millis().to_string();
+        assert!(SETTINGS.contains(&("statement_timeout", &wanted)));
+    }
 }

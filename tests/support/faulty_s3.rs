@@ -49,6 +49,8 @@ pub enum Mood {
     Slow { by: Duration },
     /// Deletes, and cuts the connection in the middle of the answer.
     Cutting,
+    /// Takes only calls that come with Content-MD5, or only such that come without.
+    Checksum { md5: bool },
     /// Deletes as it should.
     Fine,
 }
@@ -104,9 +106,10 @@ impl FaultyS3 {
         };
         let shared = server.clone();
         let app = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
+            let has_md5 = headers.contains_key("content-md5");
             *shared.headers.lock().expect("headers") = headers;
             let (shared, store) = (shared.clone(), store.clone());
-            async move { shared.answer(&store, &body).await }
+            async move { shared.answer(&store, &body, has_md5).await }
         });
         tokio::spawn(async move { axum::serve(listener, app).await });
         server
@@ -163,7 +166,7 @@ impl FaultyS3 {
         if spared { Mood::Fine } else { self.mood.lock().expect("mood").clone() }
     }
 
-    async fn answer(&self, store: &Store, body: &[u8]) -> Response {
+    async fn answer(&self, store: &Store, body: &[u8], has_md5: bool) -> Response {
         let keys = keys_in(&String::from_utf8_lossy(body));
         let held = self.go.notified();
         let mood = self.mood_of_this_call();
@@ -175,7 +178,7 @@ impl FaultyS3 {
             let touched = !matches!(mood, Mood::Fine);
             self.figures.touched.fetch_add(u64::from(touched), Relaxed);
         }
-        if let Some(refusal) = refusal(&mood, &keys) {
+        if let Some(refusal) = refusal(&mood, &keys, has_md5) {
             return refusal;
         }
         if let Mood::Late { by } = mood {
@@ -250,8 +253,10 @@ async fn at_least(count: &watch::Sender<usize>, times: usize) {
 }
 
 /// The answer of a mood that deletes nothing.
-fn refusal(mood: &Mood, keys: &[String]) -> Option<Response> {
+fn refusal(mood: &Mood, keys: &[String], has_md5: bool) -> Option<Response> {
     match mood {
+        Mood::Checksum { md5: true } if !has_md5 => Some(failure(400, "MissingContentMD5")),
+        Mood::Checksum { md5: false } if has_md5 => Some(failure(400, "InvalidRequest")),
         Mood::Failing { status, code } => Some(failure(*status, code)),
         Mood::ErrorInBody { code } => Some(xml(error(code))),
         Mood::Mute => Some(xml("<DeleteResult></DeleteResult>".into())),

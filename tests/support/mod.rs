@@ -5,6 +5,8 @@
 
 pub mod database;
 pub mod faulty_s3;
+pub mod findings;
+pub mod guarded;
 pub mod invariants;
 pub mod pgbouncer;
 pub mod postgres;

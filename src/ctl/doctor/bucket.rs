@@ -4,54 +4,104 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use aws_sdk_s3::{error::ProvideErrorMetadata, types::BucketVersioningStatus};
+use futures_util::future::join;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-use super::finding::{Outcome, left_out, ok, warning};
-use crate::{config::Settings, fleet, objects::Objects};
+use super::finding::{Outcome, failure, left_out, ok, warning};
+use crate::{
+    config::{Checksum, Settings},
+    fleet,
+    objects::{Objects, ObjectsError},
+};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+const AWAY: &str = "S3 does not answer";
 
-pub(super) async fn deletes(settings: &Settings) -> Outcome {
-    match timeout(PATIENCE, probe(settings)).await {
-        Ok(Ok(bucket)) => ok(format!("deleting works in {bucket:?}")),
-        Ok(Err(error)) => Outcome::failed(&error),
-        Err(_) => Outcome::failed(&anyhow!(
+/// The bucket for more questions, or why there is none. Asks with a key that cannot exist, by
+/// either checksum: a store that takes only the other one refuses every batch.
+pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'static str>) {
+    let objects = match Objects::new(settings).await {
+        Ok(objects) => objects,
+        Err(error) => return (Outcome::failed(&error.into()), Err("no bucket is set")),
+    };
+    let used = settings.s3.checksum;
+    let other = objects.with_checksum(the_other(used));
+    let Ok((probed, other)) = timeout(PATIENCE, join(objects.probe(), other.probe())).await else {
+        let silent = anyhow!(
             "S3 did not answer within {PATIENCE:?}; check that it runs and that AWS_ENDPOINT_URL \
              is right"
-        )),
+        );
+        return (Outcome::failed(&silent), Err(AWAY));
+    };
+    let bucket = match probed {
+        Err(ObjectsError::Unavailable { .. }) => Err(AWAY),
+        Err(ObjectsError::NoBucket { .. }) => Err("the bucket does not exist"),
+        _ => Ok(objects.clone()),
+    };
+    (judge_deletes(objects.bucket(), used, probed, other.is_ok()), bucket)
+}
+
+fn the_other(used: Checksum) -> Checksum {
+    match used {
+        Checksum::Auto => Checksum::Md5,
+        Checksum::Md5 => Checksum::Auto,
     }
 }
 
-async fn probe(settings: &Settings) -> Result<String> {
-    let objects = Objects::new(settings).await?;
-    objects.probe().await?;
-    Ok(objects.bucket().to_string())
+fn say(checksum: Checksum) -> &'static str {
+    match checksum {
+        Checksum::Auto => "auto",
+        Checksum::Md5 => "md5",
+    }
+}
+
+fn judge_deletes(
+    bucket: &str,
+    used: Checksum,
+    probed: Result<(), ObjectsError>,
+    other_works: bool,
+) -> Outcome {
+    let (name, other) = (say(used), say(the_other(used)));
+    match probed {
+        Ok(()) if other_works => ok(format!("deleting works in {bucket:?}, with either checksum")),
+        Ok(()) => ok(format!("deleting works in {bucket:?}, with s3.checksum {name} only")),
+        // It passes, and says nothing about checksums.
+        Err(error @ ObjectsError::Unavailable { .. }) => Outcome::failed(&error.into()),
+        Err(error) if other_works => failure(
+            format!(
+                "deleting works in {bucket:?} with s3.checksum {other}, but not with {name}: {}",
+                error.reason()
+            ),
+            format!("set CLEANUP_S3_CHECKSUM={other}"),
+        ),
+        Err(error @ ObjectsError::Unsupported { .. }) => failure(
+            format!("{bucket:?} takes DeleteObjects with neither checksum: {}", error.reason()),
+            "workers delete by it alone: keep the bodies in a store that has DeleteObjects",
+        ),
+        Err(error) => Outcome::failed(&error.into()),
+    }
 }
 
 /// A versioned bucket only gets delete markers; objects under a lock cannot be deleted at all.
-pub(super) async fn versions(settings: &Settings) -> Outcome {
-    match timeout(PATIENCE, look_for_versions(settings)).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(error)) => Outcome::failed(&error),
-        Err(_) => left_out("S3 does not answer"),
-    }
+pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
+    let looked = timeout(PATIENCE, look_for_versions(objects)).await;
+    Ok(looked.unwrap_or_else(|_| left_out(AWAY)))
 }
 
-async fn look_for_versions(settings: &Settings) -> Result<Outcome> {
-    let objects = Objects::new(settings).await?;
+async fn look_for_versions(objects: &Objects) -> Outcome {
     let (s3, bucket) = (objects.client(), objects.bucket());
     let lock = s3.get_object_lock_configuration().bucket(bucket).send().await;
     let locked = lock.is_ok_and(|lock| {
         lock.object_lock_configuration.is_some_and(|lock| lock.object_lock_enabled.is_some())
     });
     if locked {
-        return Ok(warning(
+        return warning(
             "object lock is on: an object under retention or legal hold cannot be deleted",
             "such pastes end as dead letters; keep pastes in a bucket without object lock",
-        ));
+        );
     }
-    Ok(match s3.get_bucket_versioning().bucket(bucket).send().await {
+    match s3.get_bucket_versioning().bucket(bucket).send().await {
         Ok(answer) if answer.status == Some(BucketVersioningStatus::Enabled) => warning(
             "versioning is on: a deleted body stays as a noncurrent version",
             "set a lifecycle rule that expires noncurrent versions and delete markers",
@@ -61,7 +111,7 @@ async fn look_for_versions(settings: &Settings) -> Result<Outcome> {
             let code = error.code().unwrap_or("no answer").to_string();
             left_out(format!("cannot be seen ({code}); s3:GetBucketVersioning allows it"))
         }
-    })
+    }
 }
 
 pub(super) async fn belongs(db: &Client, settings: &Settings) -> Result<Outcome> {
@@ -72,4 +122,22 @@ pub(super) async fn belongs(db: &Client, settings: &Settings) -> Result<Outcome>
     }
     fleet.belongs_to(bucket, &settings.s3.prefix)?;
     Ok(ok(format!("this database belongs to {bucket:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_is_blamed_on_the_checksum() {
+        let (bucket, reason) = (String::from("b"), String::from("S3 400 InvalidRequest: no"));
+        let said = |error: ObjectsError, other_works: bool| {
+            format!("{:?}", judge_deletes("b", Checksum::Md5, Err(error), other_works))
+        };
+        let denied = ObjectsError::Denied { bucket: bucket.clone(), reason: reason.clone() };
+        assert!(said(denied.clone(), true).contains("CLEANUP_S3_CHECKSUM=auto"));
+        assert!(said(denied, false).contains("s3:DeleteObject"));
+        let away = ObjectsError::Unavailable { bucket, reason };
+        assert!(!said(away, true).contains("CHECKSUM"));
+    }
 }

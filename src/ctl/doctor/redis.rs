@@ -1,17 +1,28 @@
 //! Redis: does it answer, and keep the claim lock? Without it, claims stay right.
 
-use super::finding::{Outcome, failure, left_out, ok, warning};
-use crate::config::{Settings, WhenUnavailable};
+use anyhow::Result;
 
-pub(super) async fn answers(settings: &Settings) -> Outcome {
+use super::finding::{Outcome, failure, left_out, ok, warning};
+use crate::{
+    config::{Settings, WhenUnavailable},
+    redis::Redis,
+};
+
+const OLDEST: u32 = 7;
+
+/// Its pool, as long as it answers.
+pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
     let pool = match crate::redis::pool(settings) {
         Ok(pool) => pool,
-        Err(error) => return Outcome::failed(&error),
+        Err(error) => return (Outcome::failed(&error), None),
     };
-    let reason = match pool.ping().await {
-        Ok(()) => return ok("it answers"),
-        Err(reason) => reason,
-    };
+    match pool.ping().await {
+        Ok(()) => (version(&pool).await, Some(pool)),
+        Err(reason) => (away(settings, &reason), None),
+    }
+}
+
+fn away(settings: &Settings, reason: &str) -> Outcome {
     let found = format!("it does not answer: {reason}");
     let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
     match settings.lock.when_unavailable {
@@ -24,27 +35,49 @@ pub(super) async fn answers(settings: &Settings) -> Outcome {
     }
 }
 
-/// A cache that is short of memory may drop the claim lock with everything else.
-pub(super) async fn keeps_the_lock(settings: &Settings) -> Outcome {
-    let memory = async {
-        let pool = crate::redis::pool(settings).map_err(|error| error.to_string())?;
-        let mut connection = pool.connection().await?;
-        let info = redis::cmd("INFO").arg("memory").query_async::<String>(&mut connection).await;
-        info.map_err(|error| pool.failed(&error))
-    };
-    match memory.await {
-        Ok(info) => judge_memory(&info),
-        Err(reason) => left_out(format!("its settings cannot be seen: {reason}")),
+async fn version(pool: &Redis) -> Outcome {
+    match info(pool, "server").await {
+        Ok(info) => judge_version(field(&info, "redis_version")),
+        Err(reason) => ok(format!("it answers; its version cannot be seen: {reason}")),
     }
 }
 
+/// Lock and eviction ask for nothing that an old Redis would not know, hence no failure.
+fn judge_version(version: &str) -> Outcome {
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    match major {
+        None => ok("it answers"),
+        Some(OLDEST..) => ok(format!("it answers, version {version}")),
+        Some(_) => warning(
+            format!("it answers, version {version}; the fleet is tried with {OLDEST} and newer"),
+            format!("upgrade it to Redis {OLDEST} or newer"),
+        ),
+    }
+}
+
+/// A section of what it says about itself, or why it does not.
+async fn info(pool: &Redis, section: &str) -> Result<String, String> {
+    let mut connection = pool.connection().await?;
+    let info = redis::cmd("INFO").arg(section).query_async(&mut connection).await;
+    info.map_err(|error| pool.failed(&error))
+}
+
+fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().trim()
+}
+
+/// A cache that is short of memory may drop the claim lock with everything else.
+pub(super) async fn keeps_the_lock(pool: &Redis) -> Result<Outcome> {
+    Ok(match info(pool, "memory").await {
+        Ok(info) => judge_memory(&info),
+        Err(reason) => left_out(format!("its settings cannot be seen: {reason}")),
+    })
+}
+
 fn judge_memory(info: &str) -> Outcome {
-    let value = |name: &str| {
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap_or_default().trim().to_string()
-    };
-    let (limit, policy) = (value("maxmemory"), value("maxmemory_policy"));
-    match (limit.as_str(), policy.as_str()) {
+    let policy = field(info, "maxmemory_policy");
+    match (field(info, "maxmemory"), policy) {
         ("" | "0", _) => ok("it has no memory limit"),
         (_, "noeviction") => ok("it evicts nothing"),
         _ => warning(
@@ -69,5 +102,13 @@ mod tests {
         assert!(verdict(&info(1000, "volatile-ttl")).contains("volatile-ttl"));
         assert!(verdict(&info(1000, "noeviction")).contains("Ok"));
         assert!(verdict(&info(0, "allkeys-lru")).contains("Ok"));
+    }
+
+    #[test]
+    fn a_redis_that_is_older_than_those_it_was_tried_with_is_a_warning() {
+        let verdict = |version: &str| format!("{:?}", judge_version(version));
+        assert!(verdict("6.2.14").contains("Warning") && verdict("6.2.14").contains("upgrade"));
+        assert!(verdict("7.0.15").contains("Ok") && verdict("7.0.15").contains("7.0.15"));
+        assert!(verdict("10.1").contains("Ok") && verdict("").contains("Ok"));
     }
 }

@@ -1,0 +1,132 @@
+//! The work itself: what waits for a person, now.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::{
+    finding::{Outcome, ok, warning},
+    postgres::failed,
+};
+use crate::{cli::thousands, config::Settings, fleet, printable::printable};
+
+const SILENT: &str = include_str!("../../../sql/queries/doctor_silent.sql");
+const DEAD_LETTERS: &str = include_str!("../../../sql/queries/doctor_dead_letters.sql");
+/// There may be millions, and the remedy is the same.
+const COUNTED: i64 = 10_000;
+
+/// A worker that holds claims and has been silent for longer than one that lives would be.
+struct Silent {
+    worker: Uuid,
+    claims: Vec<i64>,
+    pastes: i64,
+    silent_s: f64,
+}
+
+impl From<&Row> for Silent {
+    fn from(row: &Row) -> Self {
+        Self {
+            worker: row.get("worker"),
+            claims: row.get("claims"),
+            pastes: row.get("pastes"),
+            silent_s: row.get("silent_s"),
+        }
+    }
+}
+
+pub(super) async fn claims(client: &Client, settings: &Settings) -> Result<Outcome> {
+    let beats = settings.worker.three_heartbeats().as_secs_f64();
+    let rows = client.query(SILENT, &[&beats]).await.map_err(failed)?;
+    let silent: Vec<Silent> = rows.iter().map(Silent::from).collect();
+    Ok(judge_silent(&silent, settings))
+}
+
+fn judge_silent(silent: &[Silent], settings: &Settings) -> Outcome {
+    let Some(first) = silent.first() else {
+        return ok("no worker is silent");
+    };
+    let others = match silent.len() - 1 {
+        0 => String::new(),
+        others => format!(" ({others} more workers, too)"),
+    };
+    let found = format!(
+        "worker {} has been silent for {}{others}, and holds {} pastes",
+        first.worker,
+        spell(first.silent_s),
+        thousands(first.pastes.unsigned_abs())
+    );
+    // A watchdog that runs has a tick to find it.
+    let watchdog = &settings.watchdog;
+    let left = watchdog.stuck_after.as_secs_f64() - first.silent_s;
+    if left + watchdog.tick.as_secs_f64() < 0.0 {
+        return warning(
+            found,
+            "no watchdog resets it: start cleanup-watchdog, or run `cleanup-watchdog --once`",
+        );
+    }
+    let (left, reset) = (spell(left.max(0.0)), reset(&first.claims));
+    warning(found, format!("the watchdog resets it in {left}; if it is dead for sure: {reset}"))
+}
+
+fn reset(claims: &[i64]) -> String {
+    let numbers = claims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    match claims {
+        [_] => format!("`cleanupctl reset {numbers}`"),
+        _ => format!("`for claim in {numbers}; do cleanupctl reset $claim; done`"),
+    }
+}
+
+fn spell(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
+    humantime::format_duration(whole).to_string()
+}
+
+pub(super) async fn dead_letters(client: &Client) -> Result<Outcome> {
+    let row = client.query_one(DEAD_LETTERS, &[&COUNTED]).await.map_err(failed)?;
+    let Some(oldest) = row.get::<_, Option<String>>("oldest") else {
+        return Ok(ok("none"));
+    };
+    let letters: i64 = row.get("dead_letters");
+    let count = thousands(letters.unsigned_abs());
+    let count = if letters < COUNTED { count } else { format!("{count} or more") };
+    let error: Option<String> = row.get("its_error");
+    Ok(warning(
+        format!(
+            "{count} pastes failed for good, {} first: {}",
+            printable(&oldest),
+            printable(error.as_deref().unwrap_or("no error"))
+        ),
+        "`cleanupctl dead-letters` lists them; when the cause is mended: `cleanupctl requeue --all`",
+    ))
+}
+
+pub(super) async fn pause(client: &Client) -> Result<Outcome> {
+    Ok(match fleet::read(client).await?.paused {
+        None => ok("the fleet is not paused"),
+        Some(reason) => warning(
+            format!("the fleet is paused, and deletes nothing: {reason}"),
+            "when that is over: `cleanupctl resume`",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_silent_worker_means_depends_on_for_how_long() {
+        let settings = crate::config::defaults();
+        let said = |silent_s: f64| {
+            let one = Silent { worker: Uuid::nil(), claims: vec![7, 9], pastes: 1200, silent_s };
+            format!("{:?}", judge_silent(&[one], &settings))
+        };
+        let hour = said(3600.0);
+        assert!(hour.contains("silent for 1h") && hour.contains("resets it in 1h"), "{hour}");
+        assert!(hour.contains("for claim in 7 9; do cleanupctl reset $claim; done"), "{hour}");
+        assert!(said(7230.0).contains("resets it in 0s"), "the watchdog has a tick to look");
+        assert!(said(7261.0).contains("cleanup-watchdog --once"), "nobody looked");
+    }
+}

@@ -1,0 +1,41 @@
+//! Is an object there? Asked by people, one key at a time; workers never ask.
+
+use super::{Objects, classify::CallError, single};
+
+impl Objects {
+    /// Whether the bucket has this key, or why that cannot be seen. Listing comes first: it is
+    /// what the audit's policy allows. "No" is asked for again by the key itself, since a list may
+    /// spell a key in its own way.
+    pub async fn is_there(&self, key: &str) -> Result<bool, String> {
+        let listable = single::xml_can_say(key) && !key.contains('\r');
+        if listable && self.lists(key).await? {
+            return Ok(true);
+        }
+        match self.client.head_object().bucket(&self.bucket).key(key).send().await {
+            Ok(_) => Ok(true),
+            Err(error) if error.as_service_error().is_some_and(|said| said.is_not_found()) => {
+                Ok(false)
+            }
+            Err(error) => match CallError::from(error) {
+                // May not read, but may list: then the list has told.
+                CallError::Denied(_) if listable => Ok(false),
+                error => Err(unseen(error, "s3:GetObject")),
+            },
+        }
+    }
+
+    async fn lists(&self, key: &str) -> Result<bool, String> {
+        let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(key).max_keys(2);
+        let listed = list.send().await.map_err(|error| unseen(error.into(), "s3:ListBucket"))?;
+        Ok(listed.contents().iter().any(|object| object.key() == Some(key)))
+    }
+}
+
+fn unseen(error: CallError, right: &str) -> String {
+    match error {
+        CallError::NoBucket => "the bucket does not exist".into(),
+        CallError::Denied(reason) => format!("{reason} ({right} allows it)"),
+        CallError::Again { reason, .. } => format!("S3 does not answer: {reason}"),
+        CallError::Unsupported(reason) | CallError::Rejected(reason) => reason,
+    }
+}

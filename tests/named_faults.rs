@@ -1,0 +1,243 @@
+//! Faults made by hand, as a night brings them: each is named with its remedy, by `cleanupctl
+//! doctor` or, where it is one paste's, by `cleanupctl explain`. Where the remedy is a command, it
+//! is carried out, and helps.
+
+mod support;
+
+use support::{
+    faulty_s3::{FaultyS3, Mood},
+    findings::{Findings, diagnose, diagnose_with},
+    guarded::{Guarded, READER},
+    process::Ended,
+    proxy::Proxy,
+    *,
+};
+
+async fn doctor(world: &World) -> Findings {
+    diagnose(world.program("cleanupctl")).await
+}
+
+/// What `explain` says is wrong with a paste.
+async fn wrong(world: &World, short_code: &str) -> String {
+    let args = ["explain", short_code, "--format", "json"];
+    let told = world.program("cleanupctl").args(&args).output().await.json();
+    let wrong = told["wrong"].as_array().expect("a list").iter();
+    wrong.map(|wrong| wrong.as_str().expect("text")).collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+fn assert_says(text: &str, words: &[&str]) {
+    words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in {text:?}"));
+}
+
+#[track_caller]
+fn assert_done(ended: &Ended) {
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
+    let world = World::new().await;
+    let (url, _empty) = empty_database().await;
+    let program = || world.program("cleanupctl").env("DATABASE_URL", &url);
+    let findings = diagnose(program()).await;
+    let needing = ["rights", "indexes", "bucket binding", "pause", "claims", "dead letters"];
+    findings.assert_only(1, &[&["schema", "durability"][..], &needing].concat());
+    findings.assert_says("schema", "failure", &["not there", "run `cleanupctl migrate`"]);
+    for check in needing {
+        findings.assert_says(check, "left_out", &["schema"]);
+    }
+    assert_done(&program().args(&["migrate"]).output().await);
+    diagnose(program()).await.assert_only(0, &["durability"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_is_missing_is_a_failure_until_migrate_has_built_it_again() {
+    let world = World::new().await;
+    world.run_sql("DROP INDEX pastes_due_idx").await;
+    let findings = doctor(&world).await;
+    findings.assert_only(1, &["durability", "indexes"]);
+    findings.assert_says("indexes", "failure", &["pastes_due_idx", "run `cleanupctl migrate`"]);
+    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+    assert!(migrated.stdout().contains("pastes_due_idx"), "{}", migrated.stdout());
+    doctor(&world).await.assert_says("indexes", "ok", &["valid"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_does_not_exist_is_a_failure_that_names_the_setting() {
+    let world = World::new().await;
+    let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", "no-such-bucket")).await;
+    findings.assert_only(1, &["durability", "bucket", "versions"]);
+    findings.assert_says("bucket", "failure", &["does not exist", "S3_BUCKET"]);
+    findings.assert_says("versions", "left_out", &["the bucket does not exist"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_does_not_answer_is_a_failure_that_names_the_setting() {
+    let world = World::new().await;
+    let proxy = Proxy::start("127.0.0.1:1").await;
+    let away = format!("http://127.0.0.1:{}", proxy.port);
+    let findings = diagnose(world.program("cleanupctl").env("AWS_ENDPOINT_URL", &away)).await;
+    findings.assert_only(1, &["durability", "bucket", "versions"]);
+    findings.assert_says("bucket", "failure", &["does not answer", "AWS_ENDPOINT_URL"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_belongs_to_another_database_is_a_failure_that_names_both() {
+    let (world, other) = (World::new().await, World::new().await);
+    assert_done(&world.program("cleanup-worker").args(&["run"]).output().await);
+    let program = || world.program("cleanupctl").env("S3_BUCKET", &other.bucket);
+    let findings = diagnose(program()).await;
+    findings.assert_only(1, &["durability", "bucket binding"]);
+    let words = [&*world.bucket, &*other.bucket, "correct S3_BUCKET", "--rebind-bucket"];
+    findings.assert_says("bucket binding", "failure", &words);
+    assert_done(&program().args(&["migrate", "--rebind-bucket"]).output().await);
+    diagnose(program()).await.assert_says("bucket binding", "ok", &[&other.bucket]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_deletion_is_a_failure_that_names_the_right() {
+    let guarded = Guarded::new().await;
+    let findings = diagnose(guarded.program("cleanupctl", READER)).await;
+    let words = ["S3 refuses to delete", &guarded.world.bucket, "AccessDenied", "s3:DeleteObject"];
+    findings.assert_says("bucket", "failure", &words);
+    assert_eq!(findings.0.code(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_versioned_bucket_is_a_warning_that_says_what_stays() {
+    let world = World::new().await;
+    let versioning = aws_sdk_s3::types::VersioningConfiguration::builder()
+        .status(aws_sdk_s3::types::BucketVersioningStatus::Enabled)
+        .build();
+    let put = world.s3.put_bucket_versioning().bucket(&world.bucket);
+    put.versioning_configuration(versioning).send().await.expect("versioning");
+    let findings = doctor(&world).await;
+    findings.assert_only(0, &["durability", "versions"]);
+    findings.assert_says("versions", "warning", &["noncurrent", "lifecycle rule"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_stays_open_is_named_with_what_ends_it() {
+    let world = World::new().await;
+    let mut forgotten = connect(&world.database_url).await;
+    forgotten.batch_execute("SET application_name = 'pg_dump'").await.expect("name");
+    let open = forgotten.transaction().await.expect("begin");
+    let pid: i32 = open.query_one("SELECT pg_backend_pid()", &[]).await.expect("pid").get(0);
+    let old = format!(
+        "SELECT now() - xact_start > interval '1 s' FROM pg_stat_activity WHERE pid = {pid}"
+    );
+    world.until("it is open for a second", &old).await;
+    doctor(&world).await.assert_says("transactions", "ok", &["none"]);
+    let strict = || diagnose_with(world.program("cleanupctl"), &["--long-transaction", "1s"]);
+    let end_it = format!("SELECT pg_terminate_backend({pid})");
+    let who = format!("pid {pid} (pg_dump)");
+    strict().await.assert_says("transactions", "warning", &[&who, "vacuum", &end_it]);
+    world.run_sql(&end_it).await;
+    let gone = format!("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = {pid}");
+    world.until("it is gone", &gone).await;
+    strict().await.assert_says("transactions", "ok", &["none"]);
+}
+
+/// A worker that was killed while S3 deleted for it, and the claim that it left.
+async fn kill_a_worker(world: &World) -> i64 {
+    world.put("held", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
+    let worker = run.start();
+    s3.called(1).await;
+    worker.signal(Signal::KILL);
+    assert_ne!(worker.end().await.code(), 0);
+    world.count("SELECT id FROM deletion_claims").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_it_now() {
+    let world = World::new().await;
+    let claim = kill_a_worker(&world).await;
+    doctor(&world).await.assert_says("claims", "ok", &["no worker is silent"]);
+    world.silence_claims(40.0).await;
+    let worker = world.text("SELECT worker::text FROM deletion_claims").await.expect("a worker");
+    let findings = doctor(&world).await;
+    findings.assert_only(0, &["durability", "claims"]);
+    let reset = format!("`cleanupctl reset {claim}`");
+    let words =
+        [&*worker, "has been silent for", "1 pastes", "the watchdog resets it in 1h 59m", &reset];
+    findings.assert_says("claims", "warning", &words);
+    let done = world.program("cleanupctl").args(&["reset", &claim.to_string()]).output().await;
+    assert_done(&done);
+    doctor(&world).await.assert_only(0, &["durability"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_that_no_watchdog_looks_after_is_named_with_the_sweep_to_run() {
+    let world = World::new().await;
+    kill_a_worker(&world).await;
+    world.silence_claims(2.0 * 3600.0 + 61.0).await;
+    let words = ["silent for 2h 1m", "start cleanup-watchdog", "`cleanup-watchdog --once`"];
+    doctor(&world).await.assert_says("claims", "warning", &words);
+    assert_done(&world.program("cleanup-watchdog").args(&["--once"]).output().await);
+    doctor(&world).await.assert_only(0, &["durability"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_a_warning_that_says_why_it_died_and_what_to_run() {
+    let world = World::new().await;
+    let key = world.put("locked", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Refusing { text: key, code: "ObjectLocked" }).await;
+    let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
+    let ended = run.env("CLEANUP_WORKER_MAX_ATTEMPTS", "1").output().await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    let findings = doctor(&world).await;
+    findings.assert_only(0, &["durability", "dead letters"]);
+    let words =
+        ["1 pastes", "locked", "ObjectLocked", "`cleanupctl dead-letters`", "requeue --all"];
+    findings.assert_says("dead letters", "warning", &words);
+    let again = world.program("cleanupctl").args(&["requeue", "--all"]).output().await;
+    assert_done(&again);
+    doctor(&world).await.assert_says("dead letters", "ok", &["none"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_fleet_is_a_warning_with_the_reason_until_it_is_resumed() {
+    let world = World::new().await;
+    let pause = ["pause", "--reason", "a move, ask Ada"];
+    assert_done(&world.program("cleanupctl").args(&pause).output().await);
+    let findings = doctor(&world).await;
+    findings.assert_only(0, &["durability", "pause"]);
+    findings.assert_says("pause", "warning", &["paused", "a move, ask Ada", "`cleanupctl resume`"]);
+    assert_done(&world.program("cleanupctl").args(&["resume"]).output().await);
+    doctor(&world).await.assert_says("pause", "ok", &["not paused"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_drifted_is_named_with_what_becomes_of_it() {
+    let world = World::new().await;
+    world.put("one", "shared", In(60.0)).await;
+    world.put("two", "shared", In(60.0)).await;
+    assert_eq!(wrong(&world, "one").await, "");
+    world.run_sql("UPDATE content SET ref_count = 5").await;
+    let high = ["drift", "ref_count is 5", "2 pastes hold", "stay for good: correct the count"];
+    assert_says(&wrong(&world, "one").await, &high);
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    assert_says(&wrong(&world, "one").await, &["ref_count is 1", "recounts it"]);
+    world.run_sql("DELETE FROM content").await;
+    assert_says(&wrong(&world, "one").await, &["drift", "no content row"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_the_bucket_lost_is_named_with_its_key_and_both_ways_out() {
+    let world = World::new().await;
+    let key = world.put("it's", "a", In(3600.0)).await;
+    world.s3.delete_object().bucket(&world.bucket).key(&key).send().await.expect("lose it");
+    let said = wrong(&world, "it's").await;
+    let give_up = "SELECT paste_expire_now('it''s')";
+    assert_says(&said, &["its body is missing", &key, "from a backup", give_up]);
+    world.upload(&key, "a").await;
+    assert_eq!(wrong(&world, "it's").await, "", "brought back");
+    world.s3.delete_object().bucket(&world.bucket).key(&key).send().await.expect("lose it");
+    world.run_sql(give_up).await;
+    assert_says(&wrong(&world, "it's").await, &["its body is missing", "nothing to do: a run"]);
+    assert_done(&world.program("cleanup-worker").args(&["run"]).output().await);
+    world.assert_drained().await;
+}

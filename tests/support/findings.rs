@@ -1,0 +1,47 @@
+//! What `cleanupctl doctor` says, to be checked.
+
+use serde_json::Value;
+
+use super::process::{Ended, Process};
+
+/// What it said.
+pub struct Findings(pub Ended);
+
+impl Findings {
+    pub fn of(&self, check: &str) -> Value {
+        let all = self.0.json()["findings"].as_array().expect("findings").clone();
+        let found = all.into_iter().find(|finding| finding["check"] == check);
+        found.unwrap_or_else(|| panic!("no {check} in {}", self.0.stdout()))
+    }
+
+    /// Checks the verdict of a check, and that its line has these words.
+    #[track_caller]
+    pub fn assert_says(&self, check: &str, verdict: &str, words: &[&str]) {
+        let finding = self.of(check);
+        assert_eq!(finding["verdict"], verdict, "{finding}");
+        for word in words {
+            assert!(finding.to_string().contains(word), "{word:?} is not in {finding}");
+        }
+        let excused = matches!(verdict, "ok" | "left_out");
+        assert_eq!(finding["remedy"].is_null(), excused, "a remedy for whatever needs one");
+    }
+
+    /// All other checks are ok, or these.
+    #[track_caller]
+    pub fn assert_only(&self, code: i32, exceptions: &[&str]) {
+        assert_eq!((self.0.code(), self.0.stderr()), (code, String::new()));
+        for finding in self.0.json()["findings"].as_array().expect("findings") {
+            let check = finding["check"].as_str().expect("a name");
+            assert_eq!(finding["verdict"] != "ok", exceptions.contains(&check), "{finding}");
+        }
+    }
+}
+
+pub async fn diagnose(doctor: Process) -> Findings {
+    diagnose_with(doctor, &[]).await
+}
+
+/// With arguments of its own.
+pub async fn diagnose_with(doctor: Process, args: &[&str]) -> Findings {
+    Findings(doctor.args(&["doctor", "--format", "json"]).args(args).output().await)
+}

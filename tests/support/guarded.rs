@@ -1,0 +1,84 @@
+//! An S3 that lets nobody do more than a policy says.
+
+use std::path::Path;
+
+use paste_cleanup::objects::Objects;
+use serde_json::{Value, json};
+
+use super::{
+    World,
+    process::Process,
+    seaweedfs::{SeaweedFs, s3_answers},
+};
+
+pub const WORKER_POLICY: &str = include_str!("../../ops/s3/worker-policy.json");
+pub const AUDIT_POLICY: &str = include_str!("../../ops/s3/audit-policy.json");
+pub const SECRET: &str = "secret-of-everybody";
+
+/// Who knocks at the store; each has the policy of that name.
+pub const WORKER: &str = "worker";
+pub const PREFIXED_WORKER: &str = "prefixed-worker";
+pub const AUDITOR: &str = "auditor";
+/// May list, read and upload, but not delete.
+pub const READER: &str = "reader";
+
+/// A world whose S3 is its own and lets nobody do more than a policy says. The test itself may do
+/// everything.
+pub struct Guarded {
+    pub world: World,
+    pub store: SeaweedFs,
+}
+
+impl Guarded {
+    pub async fn new() -> Self {
+        let mut world = World::new().await;
+        let folder = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("a folder");
+        let folder = Path::new(&folder).join(&world.name);
+        let store = SeaweedFs::start_with(&folder, Some(&identities(&world.bucket).to_string()));
+        world.settings.s3.endpoint = Some(store.url.clone());
+        world.s3 = Objects::new(&world.settings).await.expect("client").client().clone();
+        while world.s3.create_bucket().bucket(&world.bucket).send().await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        s3_answers(&world.s3, &world.bucket).await;
+        Self { world, store }
+    }
+
+    /// A program in somebody's name.
+    pub fn program(&self, name: &str, who: &str) -> Process {
+        self.world
+            .program(name)
+            .env("AWS_ENDPOINT_URL", &self.store.url)
+            .env("AWS_ACCESS_KEY_ID", who)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+    }
+}
+
+/// The store's list of who may do what: the shipped policies, for this bucket.
+fn identities(bucket: &str) -> Value {
+    let own = |variable: &str| std::env::var(variable).expect("the test's own credentials");
+    let identity = |name: &str, policy: &str| {
+        json!({"name": name, "credentials": [{"accessKey": name, "secretKey": SECRET}],
+               "policyNames": [policy]})
+    };
+    let (worker, audit) =
+        (WORKER_POLICY.replace("YOUR-BUCKET", bucket), AUDIT_POLICY.replace("YOUR-BUCKET", bucket));
+    let policy = |name: &str, content: &str| json!({"name": name, "content": content});
+    let reader = audit.replace("s3:DeleteObject\"", "s3:GetObject\", \"s3:PutObject\"");
+    json!({
+        "identities": [
+            {"name": "test", "actions": ["Admin"], "credentials": [{
+                "accessKey": own("AWS_ACCESS_KEY_ID"), "secretKey": own("AWS_SECRET_ACCESS_KEY")}]},
+            identity(WORKER, WORKER),
+            identity(PREFIXED_WORKER, PREFIXED_WORKER),
+            identity(AUDITOR, AUDITOR),
+            identity(READER, READER),
+        ],
+        "policies": [
+            policy(WORKER, &worker),
+            policy(PREFIXED_WORKER, &worker.replace("/*", "/pastes/*")),
+            policy(AUDITOR, &audit),
+            policy(READER, &reader),
+        ],
+    })
+}
