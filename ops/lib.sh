@@ -90,7 +90,18 @@ missing_packages() {
   fi
   postgres_bin >/dev/null || echo postgresql
   has_redis || echo redis-server
-  if [[ ${1:-} == for-tests ]] && ! pgbouncer_bin >/dev/null; then echo pgbouncer; fi
+  [[ ${1:-} == for-tests ]] || return 0
+  pgbouncer_bin >/dev/null || echo pgbouncer
+  missing_kit_tools
+}
+
+# What ops/check-kit can do without: nobody is asked to install them, but where
+# we may, we do.
+missing_kit_tools() {
+  ((EUID == 0)) && command -v apt-get >/dev/null || return 0
+  command -v shellcheck >/dev/null || echo shellcheck
+  command -v systemd-analyze >/dev/null || echo systemd
+  command -v promtool >/dev/null || echo prometheus
 }
 
 # With `for-tests` also what nothing but the tests needs.
