@@ -1,6 +1,6 @@
 //! What the three programs have in common: `--config`, `--format`, exit codes, one line of error.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -51,10 +51,15 @@ pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) 
     match run.await {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("{program}: {error:#}");
+            complain(program, &format!("{error:#}"));
             ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
         }
     }
+}
+
+/// One line of error, in one piece: several processes may share a log.
+pub fn complain(program: &str, error: &str) {
+    let _ = std::io::stderr().write_all(format!("{program}: {error}\n").as_bytes());
 }
 
 /// 1234567 → "1,234,567".

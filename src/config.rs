@@ -229,6 +229,6 @@ pub struct Log {
     #[config(env = "CLEANUP_LOG_FORMAT", default = "auto")]
     pub format: LogFormat,
     /// Level, or filter directives such as "info,paste_cleanup::worker=debug".
-    #[config(env = "CLEANUP_LOG_FILTER", default = "info")]
+    #[config(env = "CLEANUP_LOG_FILTER", default = "info,aws_config=warn")]
     pub filter: String,
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{Worker, dry_run, report, run::Options, schedule::schedule};
 use crate::{
-    cli::{Common, Format, bytes, print, thousands},
+    cli::{Common, Format, bytes, complain, print, thousands},
     config::{ConfigError, Settings, parse_duration},
     migrate,
     postgres::Target,
@@ -98,7 +98,7 @@ impl WorkerCli {
                 let summary = worker.run(args.options(&settings)).await;
                 print(args.format, &summary, report::show);
                 if let Some(error) = &summary.error {
-                    eprintln!("cleanup-worker: {error}");
+                    complain("cleanup-worker", error);
                 }
                 Ok(summary.stopped_because.exit_code())
             }
