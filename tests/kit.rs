@@ -117,6 +117,42 @@ async fn every_command_line_of_the_kit_is_accepted() {
     assert!(seen >= 10, "only {seen} were found");
 }
 
+/// The programs' command lines in a document: in `…`, or after `$ `. Names in capitals stand for
+/// something.
+fn shown_commands(text: &str) -> Vec<Vec<String>> {
+    let inline = text.split('`').skip(1).step_by(2);
+    let console = text.lines().filter_map(|line| line.trim().strip_prefix("$ "));
+    let programs = ["cleanup-worker", "cleanup-watchdog", "cleanupctl"];
+    let words = |command: &str| -> Option<Vec<String>> {
+        let command = command.split(['#', '|', '>', ';', '…', '\n']).next()?;
+        let mut words = command.split_whitespace().map(|word| match word {
+            "CLAIM" => "1".to_string(),
+            "POSITION" => "objects:a".to_string(),
+            word => word.trim_matches(['\'', '"']).to_string(),
+        });
+        let program = words.by_ref().find(|word| !word.contains('='))?;
+        let line: Vec<String> = std::iter::once(program).chain(words).collect();
+        programs.contains(&&*line[0]).then_some(line)
+    };
+    inline.chain(console).filter_map(words).filter(|line| line.len() > 1).collect()
+}
+
+#[tokio::test]
+async fn every_command_that_the_documents_show_is_accepted() {
+    let mut seen = 0;
+    for (path, text) in kit() {
+        let is_document = path.extension().is_some_and(|ending| ending == "md" || ending == "yml");
+        for line in shown_commands(&text).into_iter().filter(|_| is_document) {
+            let arguments: Vec<&str> =
+                line[1..].iter().map(String::as_str).chain(["--help"]).collect();
+            let ended = Process::new(&line[0]).args(&arguments).output().await;
+            assert_eq!(ended.code(), 0, "{}: {line:?}: {}", path.display(), ended.stderr());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 30, "only {seen} were found");
+}
+
 /// A line of the crontab.
 enum Line<'a> {
     Variable(&'a str, &'a str),
