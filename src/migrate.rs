@@ -43,6 +43,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "coming_back",
         sql: include_str!("../sql/migrations/V4__coming_back.sql"),
     },
+    Migration {
+        version: 5,
+        name: "doomed_keys",
+        sql: include_str!("../sql/migrations/V5__doomed_keys.sql"),
+    },
 ];
 
 /// The newest migration: the schema that this build of the programs works with.

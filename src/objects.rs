@@ -2,6 +2,7 @@
 
 mod breaker;
 mod classify;
+mod list;
 mod md5;
 mod pace;
 mod single;
@@ -21,6 +22,7 @@ use crate::{
     failpoint,
 };
 use classify::{Answer, CallError, Verdict};
+pub use list::{Listed, Page, Start};
 
 /// S3 takes at most this many keys in one DeleteObjects.
 pub const KEYS_PER_CALL: usize = 1000;
@@ -40,6 +42,10 @@ pub enum ObjectsError {
         "S3 refuses to delete in bucket {bucket:?}: {reason}; check credentials and policy (s3:DeleteObject)"
     )]
     Denied { bucket: String, reason: String },
+    #[error(
+        "S3 refuses to list bucket {bucket:?}: {reason}; check credentials and policy (s3:ListBucket)"
+    )]
+    NotListed { bucket: String, reason: String },
     #[error(
         "S3 does not answer for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
     )]
