@@ -44,7 +44,8 @@ impl Audit {
         walk: &mut Walk,
     ) -> Result<Option<String>, AuditError> {
         let page = self.objects.list(&walk.next, KEYS_PER_CALL).await?;
-        let (objects, bytes) = (page.objects.len(), page.objects.iter().map(|o| o.bytes).sum::<u64>());
+        let (objects, bytes) =
+            (page.objects.len(), page.objects.iter().map(|o| o.bytes).sum::<u64>());
         // A page may be empty and still not the last.
         walk.last_key = page.objects.last().map_or(walk.last_key.clone(), |last| last.key.clone());
         let mut suspects = Suspects::default();

@@ -28,6 +28,8 @@ const SENTINEL: &str = include_str!("../../sql/queries/audit_sentinel.sql");
 const PAGE: i64 = 1000;
 /// So many bodies are locked together: writers of these wait as long as the count takes.
 const LOCKED_AT_ONCE: usize = 100;
+/// Others wait for those that are locked already.
+const WAIT: &str = "SET LOCAL lock_timeout = '1s'";
 const REPAIR: &str = "`cleanupctl audit --repair` corrects it";
 
 /// A locked body.
@@ -102,8 +104,10 @@ impl Audit {
         let fresh = wrong.extract_if(.., |body| body.holders == 0 && body.is_fresh).count();
         let (mut unheld, miscounted): (Vec<Body>, Vec<Body>) =
             wrong.into_iter().partition(|body| body.holders == 0);
-        let outside: Vec<Body> = unheld.extract_if(.., |body| !body.key.starts_with(&prefix)).collect();
-        let beyond = if repair { unheld.split_off(may_delete.min(unheld.len())) } else { Vec::new() };
+        let outside: Vec<Body> =
+            unheld.extract_if(.., |body| !body.key.starts_with(&prefix)).collect();
+        let beyond =
+            if repair { unheld.split_off(may_delete.min(unheld.len())) } else { Vec::new() };
         if repair {
             correct(&transaction, &miscounted).await?;
             make_sentinels(&transaction, &unheld).await?;
@@ -154,6 +158,7 @@ async fn count_locked(
     hashes: &[Vec<u8>],
     grace_s: f64,
 ) -> Result<Vec<Body>, tokio_postgres::Error> {
+    transaction.batch_execute(WAIT).await?;
     let locked = transaction.query(LOCK, &[&hashes, &grace_s]).await?;
     let hashes: Vec<&[u8]> = locked.iter().map(|row| row.get("content_hash")).collect();
     let counted = transaction.query(COUNT_HOLDERS, &[&hashes]).await?;

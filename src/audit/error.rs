@@ -31,10 +31,7 @@ impl AuditError {
 
 /// Somebody else holds a row, and longer than we wait.
 pub(super) fn is_held(error: &tokio_postgres::Error) -> bool {
-    matches!(
-        error.code(),
-        Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED)
-    )
+    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
 fn what_to_do(error: &tokio_postgres::Error) -> &'static str {

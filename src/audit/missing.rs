@@ -68,7 +68,9 @@ fn missing_object(key: &str, hash: &[u8], held: Holders) -> Finding {
     };
     let remedy = match held.live {
         0 => "nothing: the next runs erase the pastes and the row",
-        _ => "bring the object back under this key (a backup, a noncurrent version), or expire the pastes",
+        _ => {
+            "bring the object back under this key (a backup, a noncurrent version), or expire the pastes"
+        }
     };
     let mut finding = Finding::new(Kind::MissingObject, what, remedy).key(key).content_hash(hash);
     finding.live_pastes = u64::try_from(held.live).unwrap_or_default();

@@ -32,8 +32,7 @@ impl Progress {
         }
         let (content, pastes) = sizes(db).await.unwrap_or_default();
         let bar = telemetry::show_bar(ProgressBar::new(2 * content + pastes));
-        if let Ok(style) =
-            ProgressStyle::with_template("{wide_bar} {percent}%, {msg}, {eta} left")
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent}%, {msg}, {eta} left")
         {
             bar.set_style(style);
         }

@@ -94,16 +94,12 @@ impl Objects {
         unreachable!("it gives up after the deadline")
     }
 
-    async fn try_list(
-        &self,
-        prefix: &str,
-        start: &Start,
-        most: usize,
-    ) -> Result<Page, CallError> {
+    async fn try_list(&self, prefix: &str, start: &Start, most: usize) -> Result<Page, CallError> {
         let clock = StoreClock::default();
         let ask = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
         // XML cannot express every key: a store that can spells them as in a URL.
-        let ask = ask.encoding_type(EncodingType::Url).max_keys(i32::try_from(most).unwrap_or(1000));
+        let ask =
+            ask.encoding_type(EncodingType::Url).max_keys(i32::try_from(most).unwrap_or(1000));
         let ask = match start {
             Start::After(key) if key.is_empty() => ask,
             Start::After(key) => ask.start_after(key),

@@ -92,8 +92,7 @@ impl Store {
     pub async fn watch_deletion(&self, keys: &[String]) {
         loop {
             if let Some(db) = try_connect(&self.database_url).await
-                && let Ok(rows) =
-                    db.query(COUNTED, &[&keys]).await
+                && let Ok(rows) = db.query(COUNTED, &[&keys]).await
             {
                 let wrong = rows.iter().map(|row| row.get::<_, String>(0));
                 let wrong = wrong.map(|key| format!("{key} is deleted while it is counted"));

@@ -114,6 +114,11 @@ impl MemoryS3 {
         self.let_go.send_modify(|times| *times += 1);
     }
 
+    /// Holds no more; calls that are held stay so, and are never carried out.
+    pub fn hold_no_more(&self) {
+        *self.hold.lock().expect("hold") = None;
+    }
+
     /// Answers 503 from now on, or no more.
     pub fn away(&self, away: bool) {
         *self.is_away.lock().expect("away") = away;
@@ -179,7 +184,9 @@ impl MemoryS3 {
     fn get(&self, key: &str) -> Response {
         match self.objects().get(key) {
             Some(object) => object.body.clone().into_response(),
-            None => (StatusCode::NOT_FOUND, "<Error><Code>NoSuchKey</Code></Error>").into_response(),
+            None => {
+                (StatusCode::NOT_FOUND, "<Error><Code>NoSuchKey</Code></Error>").into_response()
+            }
         }
     }
 
@@ -189,7 +196,8 @@ impl MemoryS3 {
         let mut answer = String::from("<DeleteResult>");
         for key in body.split("<Key>").skip(1).filter_map(|part| part.split("</Key>").next()) {
             let plain = key.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
-            self.remove(&plain.replace("&apos;", "'").replace("&amp;", "&"));
+            let plain = plain.replace("&apos;", "'").replace("&#xA;", "\n");
+            self.remove(&plain.replace("&amp;", "&"));
             let _ = write!(answer, "<Deleted><Key>{key}</Key></Deleted>");
         }
         xml(answer + "</DeleteResult>")
