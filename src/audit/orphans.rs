@@ -51,9 +51,8 @@ impl Audit {
     /// Keeps their keys, then deletes the objects. Those that turn out to be bodies are left alone.
     async fn repair_orphans(&mut self, mut orphans: Vec<Listed>) -> Result<(), AuditError> {
         // Postgres has no text with a NUL in it, so no sentinel can keep that key.
-        let (odd, nameable) = orphans.into_iter().partition(|orphan| orphan.key.contains('\0'));
-        orphans = nameable;
-        for orphan in Vec::<Listed>::from(odd) {
+        let odd: Vec<Listed> = orphans.extract_if(.., |orphan| orphan.key.contains('\0')).collect();
+        for orphan in odd {
             self.note_orphan(&orphan, Err("delete it by hand: no row can have that key".into()));
         }
         let beyond = orphans.split_off(self.may_delete(orphans.len()));
