@@ -127,9 +127,11 @@ pub struct Report {
 impl Report {
     /// Notes what is wrong; of each kind only the first `most` are kept in words.
     pub(super) fn note(&mut self, finding: Finding, most: usize) {
-        *self.counter(finding.kind) += 1;
+        let counter = self.counter(finding.kind);
+        *counter += 1;
+        let is_told = *counter <= most as u64;
         self.repaired += u64::from(finding.repaired);
-        if self.findings.iter().filter(|known| known.kind == finding.kind).count() < most {
+        if is_told {
             self.findings.push(finding);
         }
     }

@@ -37,21 +37,22 @@ pub(super) struct Audit {
 }
 
 const HELP: &str = "\
-Compares what is in the bucket (under s3.prefix) with content and pastes, while fleet and writers go
-on. Reads page by page, needs some MiB of memory however large the bucket is, and keeps no transaction
-open. Whatever looks wrong is asked about again before it is reported. Changes nothing without --repair.
+Compares what is in the bucket (under s3.prefix) with content and pastes, while fleet and writers
+go on. Reads page by page, needs some 30 MiB of memory however large the bucket is, and keeps no
+transaction open. Whatever looks wrong is asked about again before it is reported. Changes nothing
+without --repair.
 
-  orphan                 no row knows the object: a writer died before it committed, a row was deleted
-                         by hand. --repair keeps its key in content for good, then deletes the object,
-                         so that a writer who comes late gets a unique violation and uploads again
-  missing_object         a content row without its object. Not repaired: a live paste may need it
-  wrong_count            ref_count is not the number of pastes that hold the body. --repair recounts
-                         under the row's lock
+  orphan                 no row knows the object: a writer died before it committed, a row was
+                         deleted by hand. --repair keeps its key in content for good and deletes
+                         the object: a writer who comes late is told, and uploads again
+  missing_object         a content row without its object. Not repaired: a paste may need it
+  wrong_count            ref_count is not the number of pastes that hold the body. --repair
+                         recounts under the row's lock
   unheld_body            a content row that no paste holds. --repair removes row and object
   paste_without_content  pastes that hold a body without a content row. Not repaired
 
-More orphans than --max-delete are a sign that something else is wrong, such as a database that was
-restored from an old backup: look first, then raise it.
+More orphans than --max-delete are a sign that something else is wrong, such as a database that
+was restored from an old backup: look first, then raise it.
 SIGINT or SIGTERM ends it after the current page; it says how to go on from there.
 Needs the role cleanup_auditor and ops/s3/audit-policy.json (list, and delete for --repair).
 
@@ -63,7 +64,8 @@ Examples:
   cleanupctl audit --repair                      and repair
   cleanupctl audit --repair --max-delete 50000   there are many orphans, and you know why
   cleanupctl audit --grace 1h                    no upload takes longer than that here
-  cleanupctl audit --list 1000000 --format json | jq -r '.findings[] | select(.kind == \"missing_object\") | .key'";
+  cleanupctl audit --list 100000 --format json |
+    jq -r '.findings[] | select(.kind == \"missing_object\") | .key'";
 
 impl Audit {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {

@@ -43,6 +43,10 @@ async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_released() {
     worker.release(&claim).await.expect("release");
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
     stage.assert_nothing_wrong().await;
+    // Nor does a recount take the released ones in.
+    stage.run_sql("UPDATE content SET ref_count = 9").await;
+    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+    assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
     // Reset, or ended by hand: rows of a claim that is not open hold their body.
     stage.put("d", "shared", Ago(60.0)).await;
     claim_some(&worker, 1).await;

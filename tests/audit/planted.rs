@@ -202,6 +202,17 @@ async fn content_that_is_sorted_in_several_ranges_is_compared_as_a_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn in_a_bucket_that_was_emptied_every_body_is_missing_whatever_range_it_is_in() {
+    let stage = Stage::new().await;
+    stage.fill(2000).await;
+    stage.keys().await.iter().for_each(|key| stage.store.remove(key));
+    let options = Options { rows_per_range: 100, ..Options::default() };
+    let audit = Audit::open(&settings_of(&stage), options).await.expect("open");
+    let report = audit.run(&Shutdown::default()).await;
+    assert_eq!((report.missing_objects, report.found(), report.findings.len()), (2000, 2000, 20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sample_says_the_same_about_its_part_and_changes_nothing() {
     let stage = Stage::new().await;
     stage.fill(3000).await;
