@@ -16,6 +16,7 @@ pub mod objects;
 pub mod postgres;
 pub mod redis;
 
+pub mod audit;
 pub mod backlog;
 pub mod figures;
 pub mod fleet;

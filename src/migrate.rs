@@ -48,6 +48,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "history",
         sql: include_str!("../sql/migrations/V5__history.sql"),
     },
+    Migration {
+        version: 6,
+        name: "doomed_keys",
+        sql: include_str!("../sql/migrations/V6__doomed_keys.sql"),
+    },
 ];
 
 /// The newest migration: the schema that this build of the programs works with.

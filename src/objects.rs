@@ -3,6 +3,7 @@
 mod breaker;
 mod classify;
 mod errors;
+mod list;
 mod md5;
 mod pace;
 mod single;
@@ -24,6 +25,7 @@ use crate::{
 };
 use classify::{Answer, CallError, Verdict};
 pub use errors::CLASSES as ERROR_CLASSES;
+pub use list::{Listed, Page, Start};
 
 /// S3 takes at most this many keys in one DeleteObjects.
 pub const KEYS_PER_CALL: usize = 1000;
@@ -48,6 +50,10 @@ pub enum ObjectsError {
     )]
     Unsupported { bucket: String, reason: String },
     #[error(
+        "S3 refuses to list bucket {bucket:?}: {reason}; check credentials and policy (s3:ListBucket)"
+    )]
+    NotListed { bucket: String, reason: String },
+    #[error(
         "S3 does not answer for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
     )]
     Unavailable { bucket: String, reason: String },
@@ -60,6 +66,7 @@ impl ObjectsError {
             Self::NoBucket { .. } => "there is no such bucket",
             Self::Denied { reason, .. }
             | Self::Unsupported { reason, .. }
+            | Self::NotListed { reason, .. }
             | Self::Unavailable { reason, .. } => reason,
         }
     }

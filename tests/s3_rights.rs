@@ -24,6 +24,12 @@ impl Guarded {
             .env("AWS_ENDPOINT_URL", endpoint)
     }
 
+    /// An audit by somebody, under the role that is its due.
+    fn audit(&self, who: &str, args: &[&str]) -> Process {
+        let audit = self.world.audit(args).env("AWS_ACCESS_KEY_ID", who);
+        audit.env("AWS_SECRET_ACCESS_KEY", SECRET)
+    }
+
     fn run(&self, who: &str) -> Process {
         self.run_at(&self.store.url, who)
     }
@@ -215,4 +221,48 @@ async fn rights_taken_away_in_the_middle_cost_no_attempt_and_leave_nothing_claim
     let again = guarded.run(WORKER).output().await;
     assert_eq!(again.code(), 0, "{}", again.stderr());
     world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_audits_policy_and_role_an_audit_finds_and_repairs_everything() {
+    let guarded = Guarded::new().await;
+    let world = &guarded.world;
+    world.bind().await;
+    for n in 0..10 {
+        world.put(&format!("p{n}"), &format!("b{n}"), In(3600.0)).await;
+    }
+    world.upload("orphan", "nobody's").await;
+    world
+        .run_sql("UPDATE content SET ref_count = 3; DELETE FROM pastes WHERE short_code = 'p1'")
+        .await;
+    let missing =
+        world.text("SELECT s3_key FROM content JOIN pastes USING (content_hash) LIMIT 1").await;
+    let missing = missing.expect("a key");
+    world.s3.delete_object().bucket(&world.bucket).key(&missing).send().await.expect("delete");
+    let ended = guarded.audit(AUDITOR, &["--repair", "--grace", "0s"]).output().await;
+    let report = ended.json();
+    assert_eq!(ended.code(), 1, "{report:#} {}", ended.stderr());
+    let counts = ["orphans", "wrong_counts", "unheld_bodies", "missing_objects", "repaired"];
+    assert_eq!(counts.map(|count| report[count].as_u64()), [1, 9, 1, 1, 11].map(Some));
+    world.upload(&missing, "back").await;
+    let again = guarded.audit(AUDITOR, &["--grace", "0s"]).output().await;
+    assert_eq!(again.code(), 0, "{}", again.stdout());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_without_a_right_in_s3_says_which_one() {
+    let guarded = Guarded::new().await;
+    let world = &guarded.world;
+    world.bind().await;
+    world.put("p", "body", Never).await;
+    world.upload("orphan", "nobody's").await;
+    let blind = guarded.audit(WORKER, &["--repair", "--grace", "0s"]).output().await;
+    assert_eq!(blind.code(), 1);
+    assert!(blind.stderr().contains("s3:ListBucket"), "{}", blind.stderr());
+    let looking = guarded.audit(READER, &["--grace", "0s"]).output().await;
+    assert_eq!((looking.code(), &looking.json()["orphans"]), (1, &1.into()));
+    let denied = guarded.audit(READER, &["--grace", "0s", "--repair"]).output().await;
+    assert_eq!((denied.code(), &denied.json()["orphans"]), (1, &1.into()));
+    assert!(denied.stderr().contains("s3:DeleteObject"), "{}", denied.stderr());
+    assert_eq!(guarded.world.keys().await.len(), 2);
 }

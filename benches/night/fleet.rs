@@ -120,7 +120,7 @@ async fn watch(fleet: &mut [Child]) -> Result<f64> {
 }
 
 /// The most that the process has ever held in memory.
-fn rss_mib(pid: u32) -> f64 {
+pub fn rss_mib(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());

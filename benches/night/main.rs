@@ -2,14 +2,19 @@
 //! SQL without any safety (the limit), one worker and a fleet with an S3 that answers at once and
 //! one that takes 150 ms, one worker with a real store, and the flow that people write first.
 //! `--growth`: a million rows while another session keeps a transaction open all night.
+//! `--audit`: the audit's memory and time with a hundred thousand objects and with a million.
 //!
 //! Started by `ops/bench`, which has the servers.
 
+mod audit;
 mod figures;
 mod fleet;
 mod growth;
 mod limit;
 mod literal;
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../tests/support/memory_s3.rs"]
+mod memory_s3;
 mod picture;
 mod plans;
 mod report;
@@ -43,6 +48,9 @@ struct Args {
     /// A million rows beside a transaction that stays open, instead.
     #[arg(long)]
     growth: bool,
+    /// What an audit needs, instead.
+    #[arg(long)]
+    audit: bool,
     /// What the server does for one batch, statement by statement, instead.
     #[arg(long)]
     plans: bool,
@@ -59,12 +67,15 @@ async fn main() -> Result<()> {
     let args = <Args as clap::Parser>::parse();
     let rows = match args {
         Args { rows: Some(rows), .. } => rows,
-        Args { smoke: true, .. } => 3000,
+        Args { smoke: true, .. } | Args { audit: true, .. } => 3000,
         Args { growth: true, .. } => 1_000_000,
         _ => 200_000,
     };
     eprintln!("filling {rows} expired and as many live pastes");
     let stage = Stage::fill(rows).await?;
+    if args.audit {
+        return audit::measure(&stage, &[100_000, 1_000_000]).await;
+    }
     if args.growth {
         return growth::measure(&stage, rows).await;
     }
@@ -84,6 +95,7 @@ async fn main() -> Result<()> {
     if args.smoke {
         growth::measure(&stage, rows).await?;
         plans::measure(&stage, rows).await?;
+        audit::measure(&stage, &[rows]).await?;
     }
     report::tell(&figures)
 }

@@ -202,12 +202,16 @@ fn wrong(short_code: &str, row: &Row, body: Option<&Body>) -> Vec<String> {
             body.ref_count,
             body.holders,
             match body.ref_count < body.holders {
-                true => "the release that would doom it recounts it",
-                false => "it would stay for good: correct the count under the row's lock",
+                true => {
+                    "the release that would doom it recounts it, `cleanupctl audit --repair` now"
+                }
+                false => "it would stay for good: `cleanupctl audit --repair` recounts it",
             }
         )),
         None if row.get("holds_a_body") && !row.get::<_, bool>("released") => {
-            wrong.push("drift: its body has no content row; its object is not known".into());
+            wrong.push("drift: its body has no content row; its object is not known, and `cleanupctl audit` \
+                 finds it as an orphan"
+                    .into());
         }
         _ => {}
     }

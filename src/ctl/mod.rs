@@ -1,5 +1,6 @@
 //! `cleanupctl`, the operator's hand tool: one subcommand per file.
 
+mod audit;
 mod config;
 mod dead_letters;
 mod doctor;
@@ -35,6 +36,7 @@ Examples:
   cleanupctl seed --pastes 20000     make test data, with real objects
   cleanupctl status                  how is the fleet doing?
   cleanupctl explain SHORT_CODE      why is this paste still there?
+  cleanupctl audit                   do bucket and tables agree?
   cleanupctl dead-letters            what failed for good, and why
   cleanupctl pause --reason TEXT     stop the whole fleet
   cleanupctl config > cleanup.toml   every setting, explained";
@@ -51,6 +53,8 @@ enum Command {
     Status(status::Status),
     /// Say where one paste stands, and what happens to it next.
     Explain(explain::Explain),
+    /// Compare bucket and tables in both directions, and repair what can be repaired.
+    Audit(audit::Audit),
     /// List the pastes that failed for good.
     DeadLetters(dead_letters::DeadLetters),
     /// Give dead letters another attempt.
@@ -79,6 +83,7 @@ impl CtlCli {
             Command::Seed(command) => command.run(&settings).await,
             Command::Status(command) => command.run(&settings).await,
             Command::Explain(command) => command.run(&settings).await,
+            Command::Audit(command) => command.run(&settings).await,
             Command::DeadLetters(command) => command.run(&settings).await,
             Command::Requeue(command) => command.run(&settings).await,
             Command::Reset(command) => command.run(&settings).await,

@@ -1,5 +1,8 @@
 -- What must hold at any moment, in one snapshot; each row is a violation in words.
-WITH held AS (
+WITH bodies AS (
+    -- Without the rows that only keep the keys of orphans that an audit has deleted.
+    SELECT * FROM content WHERE content_hash <> 'audit:'::bytea || convert_to(s3_key, 'UTF8')
+), held AS (
     SELECT p.content_hash, count(*) AS holders
     FROM pastes p
     WHERE p.content_hash IS NOT NULL AND p.deletion_status <> 'DELETED'
@@ -9,7 +12,7 @@ WITH held AS (
 )
 SELECT format('body %s counts %s, is held by %s',
               encode(content_hash, 'hex'), coalesce(c.ref_count, 0), coalesce(h.holders, 0))
-FROM content c FULL JOIN held h USING (content_hash)
+FROM bodies c FULL JOIN held h USING (content_hash)
 WHERE c.ref_count IS DISTINCT FROM h.holders
 UNION ALL
 SELECT format('live paste %s is %s and holds %s', short_code, deletion_status,
@@ -23,11 +26,11 @@ FROM deletion_claims
 WHERE finished_at IS NOT NULL AND reset_at IS NOT NULL
 UNION ALL
 SELECT format('the object %s of a counted body is owed by paste %s', c.s3_key, p.short_code)
-FROM pastes p JOIN content c ON c.s3_key = p.doomed_key
+FROM pastes p JOIN bodies c ON c.s3_key = p.doomed_key
 UNION ALL
 SELECT format('the object %s of a counted body is doomed by claim %s', c.s3_key, d.id)
 FROM deletion_claims d CROSS JOIN unnest(d.doomed_keys) AS doomed (s3_key)
-     JOIN content c ON c.s3_key = doomed.s3_key
+     JOIN bodies c ON c.s3_key = doomed.s3_key
 UNION ALL
 SELECT format('%s pastes were stored, %s are left, and %s were deleted', stored, remaining, deleted)
 FROM (SELECT (SELECT count(*) FROM chaos_pastes) AS stored,

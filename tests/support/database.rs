@@ -14,9 +14,11 @@ const TEMPLATE: &str = "paste_cleanup_template";
 /// to the whole server, and are made with the template.
 pub const WORKER: &str = "suite_worker";
 pub const WATCHDOG: &str = "suite_watchdog";
+pub const AUDITOR: &str = "suite_auditor";
 const LOGINS: &str = "
     CREATE ROLE suite_worker LOGIN PASSWORD 'suite' IN ROLE cleanup_worker;
-    CREATE ROLE suite_watchdog LOGIN PASSWORD 'suite' IN ROLE cleanup_watchdog";
+    CREATE ROLE suite_watchdog LOGIN PASSWORD 'suite' IN ROLE cleanup_watchdog;
+    CREATE ROLE suite_auditor LOGIN PASSWORD 'suite' IN ROLE cleanup_auditor";
 
 /// A connection to any URL; ends with the test.
 pub async fn connect(url: &str) -> Client {
@@ -86,7 +88,7 @@ pub async fn migrate_at(url: &str) {
     let client = connect(url).await;
     let options = migrate::Options { remove_blockers: false, roles: true };
     migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
-    let forget = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}");
+    let forget = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}, {AUDITOR}");
     client.batch_execute(&forget).await.expect("forget half-made logins");
     client.batch_execute(LOGINS).await.expect("logins");
 }

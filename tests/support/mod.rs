@@ -8,6 +8,7 @@ pub mod faulty_s3;
 pub mod findings;
 pub mod guarded;
 pub mod invariants;
+pub mod memory_s3;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
@@ -39,7 +40,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::{Client, types::ToSql};
 use uuid::Uuid;
 
-use database::{WATCHDOG, WORKER, migrate_at, migrated_database, url_as, url_of};
+use database::{AUDITOR, WATCHDOG, WORKER, migrate_at, migrated_database, url_as, url_of};
 pub use database::{connect, empty_database, try_connect};
 use invariants::{Expected, Store};
 use postgres::Postgres;
@@ -93,6 +94,22 @@ impl World {
         Self::on(name, url).await
     }
 
+    /// With a database that sorts text as people do, not by bytes.
+    pub async fn in_alphabetical_order() -> Self {
+        drop(migrated_database().await); // makes the logins, too
+        let name = format!("t{}", Uuid::new_v4().simple());
+        let create = format!(
+            "CREATE DATABASE {name} TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'"
+        );
+        let maintenance = connect(&env("DATABASE_URL")).await;
+        maintenance.batch_execute(&create).await.expect("database");
+        let url = url_of(&name);
+        let options = paste_cleanup::migrate::Options { roles: true, ..Default::default() };
+        let db = connect(&url).await;
+        paste_cleanup::migrate::migrate(&db, &options, &mut |_| {}).await.expect("migrate");
+        Self::on(name, url).await
+    }
+
     async fn on(name: String, database_url: String) -> Self {
         let db = connect(&database_url).await;
         let bucket = name.clone();
@@ -111,6 +128,20 @@ impl World {
     /// The database as a worker sees it.
     pub fn worker_url(&self) -> String {
         self.settings.postgres_url().expect("a URL").expose_secret().to_string()
+    }
+
+    /// `cleanupctl audit` under the login that is its due.
+    pub fn audit(&self, args: &[&str]) -> Process {
+        let audit = self.program("cleanupctl").args(&["audit", "--format", "json"]).args(args);
+        audit
+            .env("DATABASE_URL", &url_as(AUDITOR, &self.database_url))
+            .env("AWS_ENDPOINT_URL", self.settings.s3.endpoint.as_deref().unwrap_or_default())
+    }
+
+    /// Remembers the bucket, as the first run of a worker does.
+    pub async fn bind(&self) {
+        let bound = paste_cleanup::fleet::bind_bucket(&self.db, &self.bucket, "").await;
+        bound.expect("bind the bucket");
     }
 
     /// What the checker looks at.

@@ -1,0 +1,2 @@
+-- Audit: this range is done.
+CLOSE audit_rows

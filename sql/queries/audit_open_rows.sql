@@ -1,0 +1,13 @@
+-- Audit: the keys that content knows, in the order in which S3 lists: by bytes, whatever the
+-- database's collation is.
+-- $1 after this key, $2 up to and with this one (NULL = to the end), $3 prefix.
+-- WITH HOLD: the answer is kept on the server when the transaction ends. No snapshot stays open while
+-- the bucket is listed, which takes hours: it would hold back every vacuum and slow down the claims.
+-- So what this says is old; whatever is concluded from it is asked again.
+DECLARE audit_rows NO SCROLL CURSOR WITH HOLD FOR
+SELECT s3_key, content_hash = 'audit:'::bytea || convert_to(s3_key, 'UTF8') AS is_sentinel
+FROM content
+WHERE s3_key COLLATE "C" > $1::text
+  AND ($2::text IS NULL OR s3_key COLLATE "C" <= $2::text)
+  AND starts_with(s3_key, $3::text)
+ORDER BY s3_key COLLATE "C"

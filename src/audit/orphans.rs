@@ -1,0 +1,133 @@
+//! Objects that content did not know: does really nobody know them, and are they still there?
+//!
+//! The tables are asked first, in one statement and so in one snapshot (see `audit_unknown.sql`), and
+//! the bucket last. Listed, then released, deleted and finished by a worker: the tables know nothing
+//! of it any more, and it is gone when the bucket is asked. Still there after no row knew it: no
+//! deletion is under way that could still come.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::{Client, Error};
+
+use super::{Audit, AuditError, Finding, Kind, sentinel};
+use crate::objects::{Deleted, Listed};
+
+const UNKNOWN: &str = include_str!("../../sql/queries/audit_unknown.sql");
+
+const REPAIR: &str = "`cleanupctl audit --repair` deletes it";
+const RAISE: &str = "more than --max-delete: look why there are so many, then raise it";
+
+/// What became of objects that were to go, by key: gone, or why not.
+pub(super) type Erased = HashMap<String, Result<(), String>>;
+
+impl Audit {
+    /// `store_time_s`: what the store's clock said when it listed them.
+    pub(super) async fn judge_unknown(
+        &mut self,
+        listed: Vec<Listed>,
+        store_time_s: i64,
+    ) -> Result<(), AuditError> {
+        let grace_s = i64::try_from(self.options.grace.as_secs()).unwrap_or(i64::MAX);
+        let unknown = unknown(&self.db, &listed).await?;
+        let (fresh, old): (Vec<Listed>, Vec<Listed>) = listed
+            .into_iter()
+            .filter(|object| unknown.contains(&object.key))
+            .partition(|object| is_fresh(object, store_time_s, grace_s));
+        self.report.fresh_objects += fresh.len() as u64;
+        let keys: Vec<String> = old.into_iter().map(|object| object.key).collect();
+        let mut orphans: Vec<Listed> = self.look_for(&keys).await?.into_values().collect();
+        orphans.sort_by(|one, other| one.key.cmp(&other.key));
+        match self.options.repair {
+            true => self.repair_orphans(orphans).await,
+            false => {
+                for orphan in orphans {
+                    self.note_orphan(&orphan, Err(REPAIR.into()));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps their keys, then deletes the objects. Those that turn out to be bodies are left alone.
+    async fn repair_orphans(&mut self, mut orphans: Vec<Listed>) -> Result<(), AuditError> {
+        // Postgres has no text with a NUL in it, so no sentinel can keep that key.
+        let odd: Vec<Listed> = orphans.extract_if(.., |orphan| orphan.key.contains('\0')).collect();
+        for orphan in odd {
+            self.note_orphan(&orphan, Err("delete it by hand: no row can have that key".into()));
+        }
+        let beyond = orphans.split_off(self.may_delete(orphans.len()));
+        self.report.beyond_max_delete += beyond.len() as u64;
+        for orphan in beyond {
+            self.note_orphan(&orphan, Err(RAISE.into()));
+        }
+        let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
+        let kept = sentinel::keep(&mut self.db, &keys).await?;
+        self.report.fresh_objects += kept.held.len() as u64;
+        orphans.retain(|orphan| kept.keys.contains(&orphan.key));
+        let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
+        let (mut erased, failed) = self.erase(&keys).await;
+        for orphan in &orphans {
+            let outcome = erased.remove(&orphan.key).unwrap_or(Ok(()));
+            self.note_orphan(orphan, outcome);
+        }
+        failed
+    }
+
+    fn note_orphan(&mut self, orphan: &Listed, outcome: Result<(), String>) {
+        self.report.orphan_bytes += orphan.bytes;
+        let what = format!("no row knows this object of {} bytes", orphan.bytes);
+        let remedy = outcome.as_ref().err().cloned().unwrap_or_default();
+        let finding = Finding::new(Kind::Orphan, what, remedy).key(&orphan.key);
+        if outcome.is_ok() {
+            self.report.bytes_deleted += orphan.bytes;
+        }
+        self.note(if outcome.is_ok() { finding.repaired() } else { finding });
+    }
+
+    /// How many of so many objects the brake lets go.
+    pub(super) fn may_delete(&self, wanted: usize) -> usize {
+        let left = self.options.max_delete.saturating_sub(self.deletions);
+        wanted.min(usize::try_from(left).unwrap_or(usize::MAX))
+    }
+
+    /// Deletes objects whose keys sentinels keep. An error concerns all that it does not say are
+    /// gone; the next audit finds them.
+    pub(super) async fn erase(&mut self, keys: &[String]) -> (Erased, Result<(), AuditError>) {
+        if keys.is_empty() {
+            return (Erased::new(), Ok(()));
+        }
+        self.deletions += keys.len() as u64;
+        match self.objects.delete(keys, || {}).await {
+            Ok(Deleted { refused, stuck }) => {
+                let left = refused.into_iter().chain(stuck);
+                let erased: Erased = left
+                    .map(|(key, reason)| (key, Err(format!("{reason}; then audit again"))))
+                    .collect();
+                self.report.objects_deleted += (keys.len() - erased.len()) as u64;
+                (erased, Ok(()))
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                let all = keys.iter().map(|key| (key.clone(), Err(reason.clone())));
+                (all.collect(), Err(error.into()))
+            }
+        }
+    }
+}
+
+fn is_fresh(object: &Listed, store_time_s: i64, grace_s: i64) -> bool {
+    // Without a time it may be as young as it likes.
+    object.modified_s.is_none_or(|modified| store_time_s.saturating_sub(modified) < grace_s)
+}
+
+/// The keys of these that no row knows, or a sentinel alone.
+async fn unknown(db: &Client, listed: &[Listed]) -> Result<HashSet<String>, Error> {
+    let (odd, keys): (Vec<&str>, Vec<&str>) =
+        listed.iter().map(|object| &*object.key).partition(|key| key.contains('\0'));
+    let mut unknown: HashSet<String> = odd.into_iter().map(String::from).collect();
+    if !keys.is_empty() {
+        let rows = db.query(UNKNOWN, &[&keys]).await?;
+        unknown.extend(rows.iter().map(|row| row.get::<_, String>("s3_key")));
+    }
+    Ok(unknown)
+}

@@ -1,0 +1,106 @@
+//! Where an audit stands, in a form that fits on a command line whatever the key is made of.
+
+use std::{fmt, str::FromStr};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// What a shell leaves alone.
+const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/');
+
+/// The three walks of an audit, in their order, and how far it is: all before and with this one is
+/// done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Position {
+    /// Bucket against content, in the order of the keys.
+    Objects(String),
+    /// The counts of content, in the order of the hashes.
+    Counts(Vec<u8>),
+    /// Pastes against content, in the order of the hashes.
+    Pastes(Vec<u8>),
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        Self::Objects(String::new())
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Objects(key) => write!(f, "objects:{}", utf8_percent_encode(key, &PLAIN)),
+            Self::Counts(hash) => write!(f, "counts:{}", hex(hash)),
+            Self::Pastes(hash) => write!(f, "pastes:{}", hex(hash)),
+        }
+    }
+}
+
+impl FromStr for Position {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            "is not a position; repeat the one that an audit printed, as in \
+             objects:KEY, counts:HASH or pastes:HASH"
+                .to_string()
+        };
+        let (walk, place) = text.split_once(':').ok_or_else(wrong)?;
+        match walk {
+            "objects" => {
+                let key = percent_decode_str(place).decode_utf8().map_err(|_| wrong())?;
+                Ok(Self::Objects(key.into_owned()))
+            }
+            "counts" => bytes(place).map(Self::Counts).ok_or_else(wrong),
+            "pastes" => bytes(place).map(Self::Pastes).ok_or_else(wrong),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let pairs = hex.as_bytes().chunks(2);
+    pairs
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, test_runner::RngSeed};
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(0),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn a_position_is_read_back_as_it_was_printed_and_needs_no_quotes(
+            key in any::<String>(),
+            hash in any::<Vec<u8>>(),
+        ) {
+            for at in [Position::Objects(key), Position::Counts(hash.clone()), Position::Pastes(hash)] {
+                let printed = at.to_string();
+                prop_assert!(printed.chars().all(|c| c.is_ascii_alphanumeric() || ":%-_./".contains(c)));
+                prop_assert_eq!(printed.parse::<Position>(), Ok(at));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused() {
+        for text in ["", "key", "objects", "counts:xyz", "pastes:abc", "counts:ä", "bodies:00"] {
+            assert!(text.parse::<Position>().is_err(), "{text}");
+        }
+    }
+}

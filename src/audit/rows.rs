@@ -1,0 +1,126 @@
+//! The keys that content knows, as a stream in the order of the listing.
+//!
+//! Sorted on the server: the order of S3 is that of bytes, an index has the database's collation. One
+//! range at a time, so that neither the sort nor the snapshot it needs grows with the table.
+
+use std::collections::VecDeque;
+
+use tokio_postgres::{Client, Error};
+
+const SIZES: &str = include_str!("../../sql/queries/audit_sizes.sql");
+const RANGES: &str = include_str!("../../sql/queries/audit_ranges.sql");
+const OPEN: &str = include_str!("../../sql/queries/audit_open_rows.sql");
+const FETCH: &str = include_str!("../../sql/queries/audit_fetch_rows.sql");
+const CLOSE: &str = include_str!("../../sql/queries/audit_close_rows.sql");
+
+/// Sorted within some seconds, in a temporary file of some 200 MB.
+pub(super) const ROWS_PER_RANGE: u64 = 2_000_000;
+/// The ranges are cut by a sample of about so many rows for each.
+const SAMPLE_PER_RANGE: u64 = 500;
+/// A sort reads the whole table, so it may take longer than our other statements. It holds no lock
+/// that anybody waits for.
+const SORT_SETTINGS: &str = "SET LOCAL statement_timeout = '20min'; SET LOCAL work_mem = '64MB'; \
+                             SET LOCAL enable_seqscan = on";
+
+/// What content knows of one key.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub key: String,
+    /// It only keeps the key of a deleted orphan.
+    pub is_sentinel: bool,
+}
+
+/// The stream. Its cursor lives in the session: a new connection needs a new one.
+#[derive(Debug)]
+pub(super) struct Rows {
+    prefix: String,
+    /// Where each range that is still to come ends; `None` = at the end of the table.
+    ends: VecDeque<Option<String>>,
+    after: String,
+    is_open: bool,
+    fetched: VecDeque<Row>,
+}
+
+/// About how many rows content and pastes have.
+pub(super) async fn sizes(db: &Client) -> Result<(u64, u64), Error> {
+    let row = db.query_one(SIZES, &[]).await?;
+    let size = |name: &str| u64::try_from(row.get::<_, i64>(name)).unwrap_or_default();
+    Ok((size("content"), size("pastes")))
+}
+
+impl Rows {
+    /// After this key, under this prefix.
+    pub async fn start(
+        db: &Client,
+        prefix: &str,
+        after: String,
+        per_range: u64,
+    ) -> Result<Self, Error> {
+        // What an earlier walk over the same connection has left open.
+        db.batch_execute("CLOSE ALL").await?;
+        let ends = ends(db, per_range).await?.into_iter().filter(|end| *end > after).map(Some);
+        Ok(Self {
+            prefix: prefix.into(),
+            ends: ends.chain([None]).collect(),
+            after,
+            is_open: false,
+            fetched: VecDeque::new(),
+        })
+    }
+
+    /// The next row, which stays the next one until it is taken.
+    pub async fn peek(&mut self, db: &mut Client) -> Result<Option<&Row>, Error> {
+        while self.fetched.is_empty() {
+            if !self.is_open && !self.open_range(db).await? {
+                return Ok(None);
+            }
+            self.fetch(db).await?;
+        }
+        Ok(self.fetched.front())
+    }
+
+    pub fn take(&mut self) -> Option<Row> {
+        self.fetched.pop_front()
+    }
+
+    /// False: there are no more.
+    async fn open_range(&mut self, db: &mut Client) -> Result<bool, Error> {
+        let Some(end) = self.ends.front() else {
+            return Ok(false);
+        };
+        let transaction = db.transaction().await?;
+        transaction.batch_execute(SORT_SETTINGS).await?;
+        transaction.execute(OPEN, &[&self.after, end, &self.prefix]).await?;
+        // Only now it is read and sorted.
+        transaction.commit().await?;
+        self.is_open = true;
+        Ok(true)
+    }
+
+    async fn fetch(&mut self, db: &Client) -> Result<(), Error> {
+        let rows = db.query(FETCH, &[]).await?;
+        if rows.is_empty() {
+            db.batch_execute(CLOSE).await?;
+            self.is_open = false;
+            if let Some(Some(end)) = self.ends.pop_front() {
+                self.after = end;
+            }
+        }
+        let row = |row: tokio_postgres::Row| Row { key: row.get(0), is_sentinel: row.get(1) };
+        self.fetched.extend(rows.into_iter().map(row));
+        Ok(())
+    }
+}
+
+/// Where all ranges but the last one end.
+async fn ends(db: &Client, per_range: u64) -> Result<Vec<String>, Error> {
+    let (rows, _) = sizes(db).await?;
+    let ranges = rows.div_ceil(per_range.max(1)).max(1);
+    if ranges == 1 {
+        return Ok(Vec::new());
+    }
+    let percent = 100.0 * (ranges * SAMPLE_PER_RANGE) as f64 / rows as f64;
+    let ranges = i32::try_from(ranges).unwrap_or(i32::MAX);
+    let rows = db.query(RANGES, &[&percent.min(100.0), &ranges]).await?;
+    Ok(rows.iter().map(|row| row.get("last_key")).collect())
+}

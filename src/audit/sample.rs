@@ -1,0 +1,52 @@
+//! One page of each walk, without repairs: what `cleanupctl doctor` looks at.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Audit, AuditError, Options, Report};
+use crate::{config::Settings, objects::Start};
+
+const COUNTS: &str = include_str!("../../sql/queries/audit_counts.sql");
+const MOST: usize = 1000;
+
+/// Where to look, and at how much.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Objects after this key.
+    pub after_key: String,
+    /// Content rows after this hash, for counts and existence.
+    pub after_hash: Vec<u8>,
+    /// So many of each, at most 1000.
+    pub size: usize,
+    pub grace: Duration,
+}
+
+/// Audits a sample and changes nothing. Needs what the audit needs: the role `cleanup_auditor` and
+/// the right to list.
+pub async fn sample(settings: &Settings, sample: &Sample) -> Result<Report> {
+    let options = Options { grace: sample.grace, ..Options::default() };
+    let mut audit = Audit::open(settings, options).await?;
+    audit.sample(sample).await?;
+    Ok(audit.report)
+}
+
+impl Audit {
+    async fn sample(&mut self, sample: &Sample) -> Result<(), AuditError> {
+        let size = sample.size.clamp(1, MOST);
+        let start = Start::After(sample.after_key.clone());
+        let page = self.objects.list(&start, size).await?;
+        self.report.objects = page.objects.len() as u64;
+        self.report.bytes = page.objects.iter().map(|object| object.bytes).sum();
+        let store_time_s = self.time_of(page.store_time_s).await?;
+        self.judge_unknown(page.objects, store_time_s).await?;
+        let limit = i64::try_from(size).unwrap_or(i64::MAX);
+        let prefix = self.objects.prefix();
+        let rows = self.db.query(COUNTS, &[&sample.after_hash, &limit, &prefix]).await?;
+        self.report.content_rows = rows.len() as u64;
+        let suspects = self.suspects(&rows).await?;
+        self.judge_counts(&suspects).await?;
+        let within = rows.iter().filter(|row| !row.get::<_, bool>("is_outside"));
+        self.judge_missing(within.map(|row| row.get("s3_key")).collect()).await
+    }
+}

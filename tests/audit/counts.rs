@@ -1,0 +1,138 @@
+//! Counts: judged under the body's lock, by the rule of the fleet.
+
+use crate::{
+    stage::{OLD, Stage, found, report_of},
+    support::*,
+};
+
+const REPAIR: [&str; 3] = ["--repair", "--grace", "0s"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_is_not_committed_when_the_audit_recounts_is_counted() {
+    let stage = Stage::new().await;
+    stage.put("p", "body", Never).await;
+    stage.run_sql("UPDATE content SET ref_count = 5").await;
+    let writer = connect(&stage.database_url).await;
+    writer.batch_execute("BEGIN").await.expect("begin");
+    let put = "SELECT outcome FROM paste_put('q', $1, NULL, 4, NULL)";
+    writer.query_one(put, &[&hash("body")]).await.expect("put");
+    let audit = stage.audit(&REPAIR).start();
+    stage.until_the_audit_waits().await;
+    writer.batch_execute("COMMIT").await.expect("commit");
+    let report = report_of(&audit.end().await, 0);
+    assert_eq!((&report["wrong_counts"], &report["repaired"]), (&1.into(), &1.into()));
+    assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
+    stage.assert_nothing_wrong().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_released() {
+    let stage = Stage::new().await;
+    for code in ["a", "b", "c", "live"] {
+        stage.put(code, "shared", if code == "live" { Never } else { Ago(60.0) }).await;
+    }
+    let worker = stage.worker().await;
+    let claim = claim_some(&worker, 2).await;
+    // And one that something else marked.
+    stage
+        .run_sql(
+            "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS' WHERE short_code = 'c'",
+        )
+        .await;
+    stage.assert_nothing_wrong().await;
+    worker.release(&claim).await.expect("release");
+    assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
+    stage.assert_nothing_wrong().await;
+    // Nor does a recount take the released ones in.
+    stage.run_sql("UPDATE content SET ref_count = 9").await;
+    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+    assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
+    // Reset, or ended by hand: rows of a claim that is not open hold their body.
+    stage.put("d", "shared", Ago(60.0)).await;
+    claim_some(&worker, 1).await;
+    stage.run_sql("DELETE FROM deletion_claims WHERE released_at IS NULL").await;
+    stage.assert_nothing_wrong().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_whose_last_holder_is_in_progress_is_not_taken_away() {
+    let stage = Stage::new().await;
+    stage.put("p", "body", Ago(60.0)).await;
+    let worker = stage.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    stage.run_sql("UPDATE content SET ref_count = 0").await;
+    let report = stage.audited(0, &REPAIR).await;
+    assert_eq!((&report["wrong_counts"], &report["unheld_bodies"]), (&1.into(), &0.into()));
+    worker.give_back(claim.fence, "a test").await.expect("give back");
+    assert_eq!(stage.read("p").await.as_deref(), Some("body"));
+    stage.assert_nothing_wrong().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_nobody_holds_goes_row_first_and_its_key_is_kept() {
+    let stage = Stage::new().await;
+    let key = stage.put("p", "body", Never).await;
+    stage.run_sql("DELETE FROM pastes").await;
+    assert_eq!(stage.audited(1, &["--grace", "0s"]).await["unheld_bodies"], 1);
+    let young = stage.audited(0, &["--repair"]).await;
+    assert_eq!((found(&young), &young["fresh_rows"]), (0, &1.into()), "younger than a day");
+    let report = stage.audited(0, &REPAIR).await;
+    assert_eq!((&report["unheld_bodies"], &report["objects_deleted"]), (&1.into(), &1.into()));
+    assert!(!stage.store.has(&key) && stage.sentinels().await == 1);
+    // The same body again, under a key of its own.
+    stage.put("p", "body", Never).await;
+    assert_eq!(stage.read("p").await.as_deref(), Some("body"));
+    stage.assert_nothing_wrong().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_put_while_the_audit_waits_for_its_row_stays() {
+    let stage = Stage::new().await;
+    let key = stage.put("p", "body", Never).await;
+    stage.run_sql("DELETE FROM pastes; UPDATE content SET ref_count = 0").await;
+    let writer = connect(&stage.database_url).await;
+    writer.batch_execute("BEGIN").await.expect("begin");
+    let put = "SELECT outcome FROM paste_put('q', $1, NULL, 4, NULL)";
+    writer.query_one(put, &[&hash("body")]).await.expect("put");
+    let audit = stage.audit(&REPAIR).start();
+    stage.until_the_audit_waits().await;
+    writer.batch_execute("COMMIT").await.expect("commit");
+    let report = report_of(&audit.end().await, 0);
+    assert_eq!(found(&report), 0, "it is counted right by then: {report:#}");
+    assert!(stage.store.has(&key) && stage.read("q").await.as_deref() == Some("body"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_locked_for_ever_is_undecided_and_hides_no_other() {
+    let stage = Stage::new().await;
+    for code in ["a", "b", "c"] {
+        stage.put(code, code, Never).await;
+    }
+    stage.store.age(OLD);
+    stage.run_sql("UPDATE content SET ref_count = 3").await;
+    let other = connect(&stage.database_url).await;
+    let lock = "BEGIN; SELECT FROM content WHERE content_hash =
+                (SELECT content_hash FROM content ORDER BY 1 OFFSET 1 LIMIT 1) FOR UPDATE";
+    other.batch_execute(lock).await.expect("lock");
+    let report = stage.audited(1, &REPAIR).await;
+    assert_eq!((&report["repaired"], &report["undecided"]), (&2.into(), &1.into()));
+    other.batch_execute("ROLLBACK").await.expect("let go");
+    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pastes_without_a_content_row_are_named_and_left_alone() {
+    let stage = Stage::new().await;
+    for code in ["a", "b", "c"] {
+        stage.put(code, "body", In(3600.0)).await;
+    }
+    stage.run_sql("DELETE FROM content").await;
+    let report = stage.audited(1, &["--repair"]).await;
+    let finding = &report["findings"][0];
+    assert_eq!(
+        (&finding["kind"], &finding["live_pastes"]),
+        (&"paste_without_content".into(), &3.into())
+    );
+    assert_eq!(report["fresh_objects"], 1, "its object may still be needed");
+    assert_eq!(stage.count("SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL").await, 3);
+}

@@ -1,0 +1,14 @@
+//! `cleanupctl audit`: finds what is wrong between bucket and tables, and nothing else, while
+//! everything runs. The audit runs as a process of its own, under the rights of its role.
+
+mod brakes;
+mod churn;
+mod counts;
+mod debts;
+mod keys;
+mod planted;
+mod resume;
+mod stage;
+#[path = "../support/mod.rs"]
+mod support;
+mod writers;

@@ -1,0 +1,103 @@
+//! A world whose bucket is in memory, and what its audits say.
+
+use std::{collections::BTreeSet, ops::Deref, time::Duration};
+
+use paste_cleanup::objects::Objects;
+use serde_json::Value;
+
+use crate::support::{memory_s3::MemoryS3, process::Ended, *};
+
+pub const OLD: Duration = Duration::from_secs(3 * 24 * 3600);
+
+pub struct Stage {
+    pub world: World,
+    pub store: MemoryS3,
+}
+
+impl Deref for Stage {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        Self::of(World::new().await).await
+    }
+
+    pub async fn of(mut world: World) -> Self {
+        let store = MemoryS3::start().await;
+        world.settings.s3.endpoint = Some(store.url.clone());
+        world.s3 = Objects::new(&world.settings).await.expect("client").client().clone();
+        world.bind().await;
+        Self { world, store }
+    }
+
+    /// So many live pastes, each with a body of its own that is as old as it should be.
+    pub async fn fill(&self, pastes: usize) {
+        let fill = format!(
+            "INSERT INTO content (content_hash, s3_key, size_bytes, ref_count, created_at)
+             SELECT sha256(('b' || n)::bytea), encode(sha256(('b' || n)::bytea), 'hex') || '/x', 10, 1,
+                    now() - interval '3 days'
+             FROM generate_series(1, {pastes}) n;
+             INSERT INTO pastes (short_code, content_hash)
+             SELECT 'p' || n, sha256(('b' || n)::bytea) FROM generate_series(1, {pastes}) n;
+             ANALYZE content; ANALYZE pastes"
+        );
+        self.run_sql(&fill).await;
+        for row in self.db.query("SELECT s3_key FROM content", &[]).await.expect("keys") {
+            self.store.put(row.get(0), 10, OLD);
+        }
+    }
+
+    /// The report of an audit that must end with this code.
+    pub async fn audited(&self, code: i32, args: &[&str]) -> Value {
+        report_of(&self.audit(args).output().await, code)
+    }
+
+    pub async fn assert_nothing_wrong(&self) {
+        let report = self.audited(0, &["--grace", "0s"]).await;
+        assert_eq!(found(&report), 0, "{report:#}");
+    }
+
+    pub async fn sentinels(&self) -> i64 {
+        let sql =
+            "SELECT count(*) FROM content WHERE content_hash = 'audit:'::bytea || s3_key::bytea";
+        self.count(sql).await
+    }
+
+    /// Waits until the audit waits for somebody's lock.
+    pub async fn until_the_audit_waits(&self) {
+        let waiting = "SELECT count(*) > 0 FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'
+                         AND application_name = 'cleanupctl audit'";
+        self.until("the audit waits for a lock", waiting).await;
+    }
+}
+
+pub fn report_of(ended: &Ended, code: i32) -> Value {
+    let report = ended.json();
+    assert_eq!(ended.code(), code, "{report:#}\n{}", ended.stderr());
+    report
+}
+
+const KINDS: [&str; 5] =
+    ["orphans", "missing_objects", "wrong_counts", "unheld_bodies", "bodies_without_content"];
+
+/// How many things are wrong.
+pub fn found(report: &Value) -> u64 {
+    KINDS.iter().map(|kind| report[kind].as_u64().expect("a number")).sum()
+}
+
+/// The names (keys, else hashes) of what was found of a kind.
+pub fn names(report: &Value, kind: &str) -> BTreeSet<String> {
+    let findings = report["findings"].as_array().expect("findings").iter();
+    let findings = findings.filter(|finding| finding["kind"] == kind);
+    let name = |finding: &Value| {
+        let name = finding["key"].as_str().or(finding["content_hash"].as_str());
+        name.expect("a name").to_string()
+    };
+    findings.map(name).collect()
+}

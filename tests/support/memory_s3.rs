@@ -1,0 +1,276 @@
+//! An S3 that keeps its objects in memory: for buckets too large to upload, for objects as old as a
+//! test wants them, and to hold an answer until something else has happened.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Router,
+    body::Bytes,
+    http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use tokio::sync::watch;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Object {
+    body: Bytes,
+    size: usize,
+    modified_s: u64,
+}
+
+/// What is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// A page of the bucket.
+    List,
+    /// Whether one key is there.
+    LookFor,
+    Delete,
+}
+
+#[derive(Clone)]
+pub struct MemoryS3 {
+    pub url: String,
+    objects: Arc<Mutex<BTreeMap<String, Object>>>,
+    /// Answers of this kind are held, from the n-th on.
+    hold: Arc<Mutex<Option<(Call, usize)>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
+    is_held: watch::Sender<usize>,
+    let_go: watch::Sender<usize>,
+    is_away: Arc<Mutex<bool>>,
+}
+
+impl MemoryS3 {
+    pub async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let server = Self {
+            url: format!("http://{}", listener.local_addr().expect("address")),
+            objects: Arc::default(),
+            hold: Arc::default(),
+            calls: Arc::default(),
+            is_held: watch::channel(0).0,
+            let_go: watch::channel(0).0,
+            is_away: Arc::default(),
+        };
+        let shared = server.clone();
+        let app = Router::new().fallback(move |method: Method, uri: Uri, body: Bytes| {
+            let shared = shared.clone();
+            async move { shared.answer(&method, &uri, body).await }
+        });
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        server
+    }
+
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Object>> {
+        self.objects.lock().expect("objects")
+    }
+
+    /// An object of that age.
+    pub fn put(&self, key: &str, size: usize, age: Duration) {
+        let modified_s = now_s().saturating_sub(age.as_secs());
+        self.objects().insert(key.into(), Object { body: Bytes::new(), size, modified_s });
+    }
+
+    pub fn remove(&self, key: &str) {
+        self.objects().remove(key);
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.objects().contains_key(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects().len()
+    }
+
+    /// Makes everything in it older.
+    pub fn age(&self, by: Duration) {
+        self.objects().values_mut().for_each(|object| object.modified_s -= by.as_secs());
+    }
+
+    /// From the n-th call of this kind on (counted from now), answers are held until they are let go.
+    /// What they say was so when they were asked.
+    pub fn hold(&self, call: Call, nth: usize) {
+        *self.hold.lock().expect("hold") = Some((call, nth));
+    }
+
+    pub async fn held(&self) {
+        let mut held = self.is_held.subscribe();
+        let waited = tokio::time::timeout(PATIENCE, held.wait_for(|held| *held > 0)).await;
+        assert!(waited.is_ok(), "nothing was held");
+    }
+
+    pub fn let_go(&self) {
+        *self.hold.lock().expect("hold") = None;
+        self.is_held.send_replace(0);
+        self.let_go.send_modify(|times| *times += 1);
+    }
+
+    /// Holds no more; calls that are held stay so, and are never carried out.
+    pub fn hold_no_more(&self) {
+        *self.hold.lock().expect("hold") = None;
+    }
+
+    /// Answers 503 from now on, or no more.
+    pub fn away(&self, away: bool) {
+        *self.is_away.lock().expect("away") = away;
+    }
+
+    /// How often it was asked this.
+    pub fn calls(&self, of: Call) -> usize {
+        self.calls.lock().expect("calls").iter().filter(|call| **call == of).count()
+    }
+
+    async fn answer(&self, method: &Method, uri: &Uri, body: Bytes) -> Response {
+        if *self.is_away.lock().expect("away") {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        let query = Query::of(uri);
+        let path = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
+        let key = path.splitn(3, '/').nth(2).unwrap_or_default().to_string();
+        let (call, answer) = match *method {
+            Method::GET if query.get("list-type").is_some() => {
+                let whole = query.get("max-keys").is_none() || query.get("prefix").is_none();
+                let page = whole || query.get("prefix") == Some(String::new());
+                (Some(if page { Call::List } else { Call::LookFor }), self.list(&query))
+            }
+            Method::GET => (None, self.get(&key)),
+            Method::PUT if !key.is_empty() => {
+                let (size, modified_s) = (body.len(), now_s());
+                self.objects().insert(key, Object { body, size, modified_s });
+                (None, StatusCode::OK.into_response())
+            }
+            Method::DELETE => {
+                self.remove(&key);
+                (Some(Call::Delete), StatusCode::NO_CONTENT.into_response())
+            }
+            Method::POST => (Some(Call::Delete), self.delete(&body).await),
+            _ => (None, StatusCode::OK.into_response()),
+        };
+        if let Some(call) = call {
+            self.calls.lock().expect("calls").push(call);
+            // A deletion is held before it is carried out.
+            if call != Call::Delete {
+                self.wait_if_held(call).await;
+            }
+        }
+        answer
+    }
+
+    async fn wait_if_held(&self, call: Call) {
+        let mut gone = self.let_go.subscribe();
+        let before = *gone.borrow_and_update();
+        let held = match &mut *self.hold.lock().expect("hold") {
+            Some((wanted, left)) if *wanted == call => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
+            _ => false,
+        };
+        if held {
+            self.is_held.send_modify(|held| *held += 1);
+            let _ = gone.wait_for(|times| *times > before).await;
+        }
+    }
+
+    fn get(&self, key: &str) -> Response {
+        match self.objects().get(key) {
+            Some(object) => object.body.clone().into_response(),
+            None => {
+                (StatusCode::NOT_FOUND, "<Error><Code>NoSuchKey</Code></Error>").into_response()
+            }
+        }
+    }
+
+    async fn delete(&self, body: &[u8]) -> Response {
+        self.wait_if_held(Call::Delete).await;
+        let body = String::from_utf8_lossy(body);
+        let mut answer = String::from("<DeleteResult>");
+        for key in body.split("<Key>").skip(1).filter_map(|part| part.split("</Key>").next()) {
+            let plain = key.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
+            let plain = plain.replace("&apos;", "'").replace("&#xA;", "\n");
+            self.remove(&plain.replace("&amp;", "&"));
+            let _ = write!(answer, "<Deleted><Key>{key}</Key></Deleted>");
+        }
+        xml(answer + "</DeleteResult>")
+    }
+
+    fn list(&self, query: &Query) -> Response {
+        let prefix = query.get("prefix").unwrap_or_default();
+        let after = query.get("continuation-token").or_else(|| query.get("start-after"));
+        let most = query.get("max-keys").and_then(|most| most.parse().ok()).unwrap_or(1000);
+        let from = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix.clone()),
+        };
+        let spell: fn(&str) -> String =
+            if query.get("encoding-type").is_some() { spelled } else { escaped };
+        let objects = self.objects();
+        let mut under =
+            objects.range((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(&prefix));
+        let mut answer = String::from("<ListBucketResult>");
+        let mut last = None;
+        for (key, object) in under.by_ref().take(most) {
+            let time = aws_sdk_s3::primitives::DateTime::from_secs(object.modified_s.cast_signed());
+            let time = time.fmt(aws_sdk_s3::primitives::DateTimeFormat::DateTime).expect("time");
+            let (name, size) = (spell(key), object.size);
+            let _ = write!(
+                answer,
+                "<Contents><Key>{name}</Key><LastModified>{time}</LastModified><Size>{size}</Size></Contents>"
+            );
+            last = Some(key);
+        }
+        let more = under.next().is_some();
+        let _ = write!(answer, "<IsTruncated>{more}</IsTruncated>");
+        if let Some(last) = last.filter(|_| more) {
+            let token = escaped(last);
+            let _ = write!(answer, "<NextContinuationToken>{token}</NextContinuationToken>");
+        }
+        if query.get("encoding-type").is_some() {
+            answer.push_str("<EncodingType>url</EncodingType>");
+        }
+        xml(answer + "</ListBucketResult>")
+    }
+}
+
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(uri: &Uri) -> Self {
+        let plain = |text: &str| {
+            percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+        };
+        let pairs = uri.query().unwrap_or_default().split('&');
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        Self(pairs.map(|(name, value)| (plain(name), plain(value))).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+}
+
+/// As AWS does: a space is a plus sign.
+fn spelled(key: &str) -> String {
+    utf8_percent_encode(key, NON_ALPHANUMERIC).to_string().replace("%20", "+")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn xml(body: String) -> Response {
+    ([(CONTENT_TYPE, "application/xml")], format!("<?xml version=\"1.0\"?>{body}")).into_response()
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
