@@ -15,6 +15,7 @@ mod orphans;
 mod pastes;
 mod position;
 mod progress;
+mod record;
 mod report;
 mod rows;
 mod sample;
@@ -40,7 +41,7 @@ use crate::{
     config::Settings,
     fleet, migrate,
     objects::{Objects, Start},
-    postgres::Target,
+    postgres::{Target, describe},
     shutdown::Shutdown,
 };
 
@@ -115,12 +116,15 @@ impl Audit {
         self.progress = Progress::start(&self.db).await;
         let ended = self.walk(&mut at, shutdown).await;
         self.progress.end();
-        let mut report = self.report;
+        let mut report = std::mem::take(&mut self.report);
         report.stopped_because = *ended.as_ref().unwrap_or(&Stopped::Failed);
         report.error = ended.err().map(|error| error.to_string());
         report.complete = report.stopped_because == Stopped::Done;
         report.position = (!report.complete).then(|| at.to_string());
         report.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if let Err(error) = record::record(&self.db, &report).await {
+            warn!("what it found could not be written down for status: {}", describe(&error));
+        }
         report
     }
 

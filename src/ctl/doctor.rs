@@ -2,6 +2,7 @@
 //! and changes nothing. A check is one function that returns an [`Outcome`], and one line in
 //! [`examine`].
 
+mod bodies;
 mod bucket;
 mod clock;
 mod deadlines;
@@ -103,6 +104,10 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         Finding::new("bucket", deletes),
         look(s3, "versions", bucket::versions).await,
         look(current, "bucket binding", async |db| bucket::belongs(db, settings).await).await,
+        match current {
+            Ok(_) => look(s3, "bodies", async |s3| bodies::bodies(s3, settings).await).await,
+            Err(why) => Finding::new("bodies", left_out(why)),
+        },
         Finding::new("encryption", encryption.unwrap_or_else(|error| Outcome::failed(&error))),
         Finding::new("deadlines", deadlines::deadlines(settings)),
         look(current, "pause", work::pause).await,
