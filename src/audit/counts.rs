@@ -53,9 +53,7 @@ impl Audit {
             return Ok(None);
         };
         let suspects = self.suspects(&rows).await?;
-        for some in suspects.chunks(LOCKED_AT_ONCE) {
-            self.judge_counts(some).await?;
-        }
+        self.judge_counts(&suspects).await?;
         let is = |name: &'static str| rows.iter().filter(move |row| row.get(name)).count() as u64;
         self.report.sentinels += is("is_sentinel");
         self.report.content_rows += rows.len() as u64 - is("is_sentinel");
@@ -79,6 +77,13 @@ impl Audit {
     }
 
     pub(super) async fn judge_counts(&mut self, hashes: &[Vec<u8>]) -> Result<(), AuditError> {
+        for some in hashes.chunks(LOCKED_AT_ONCE) {
+            self.judge_some(some).await?;
+        }
+        Ok(())
+    }
+
+    async fn judge_some(&mut self, hashes: &[Vec<u8>]) -> Result<(), AuditError> {
         match self.recount(hashes).await {
             Err(AuditError::Postgres(error)) if is_held(&error) => {}
             judged => return judged,

@@ -31,6 +31,25 @@ async fn no_more_than_max_delete_objects_are_deleted_and_it_says_how_to_go_on() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_the_store_refuses_to_delete_is_named_and_found_again() {
+    let stage = Stage::new().await;
+    for key in ["a", "held", "z"] {
+        stage.store.put(key, 4, OLD);
+    }
+    stage.store.lock("held");
+    for found in [3, 1] {
+        let report = stage.audited(1, &["--repair"]).await;
+        assert_eq!((&report["orphans"], &report["repaired"]), (&found.into(), &(found - 1).into()));
+        let left = report["findings"].as_array().expect("findings").iter();
+        let left: Vec<_> = left.filter(|finding| finding["repaired"] == false).collect();
+        assert_eq!((left.len(), &left[0]["key"]), (1, &"held".into()));
+        assert!(left[0]["remedy"].to_string().contains("ObjectLocked"), "{}", left[0]);
+    }
+    stage.store.lock("nothing");
+    assert_eq!(stage.audited(0, &["--repair"]).await["repaired"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_bucket_or_prefix_than_the_databases_is_refused() {
     let stage = Stage::new().await;
     stage.fill(10).await;

@@ -46,6 +46,8 @@ pub struct MemoryS3 {
     is_held: watch::Sender<usize>,
     let_go: watch::Sender<usize>,
     is_away: Arc<Mutex<bool>>,
+    /// Keys with this in them are not deleted.
+    locked: Arc<Mutex<Option<String>>>,
 }
 
 impl MemoryS3 {
@@ -59,6 +61,7 @@ impl MemoryS3 {
             is_held: watch::channel(0).0,
             let_go: watch::channel(0).0,
             is_away: Arc::default(),
+            locked: Arc::default(),
         };
         let shared = server.clone();
         let app = Router::new().fallback(move |method: Method, uri: Uri, body: Bytes| {
@@ -122,6 +125,11 @@ impl MemoryS3 {
     /// Answers 503 from now on, or no more.
     pub fn away(&self, away: bool) {
         *self.is_away.lock().expect("away") = away;
+    }
+
+    /// Refuses to delete keys that contain this.
+    pub fn lock(&self, text: &str) {
+        *self.locked.lock().expect("locked") = Some(text.into());
     }
 
     /// How often it was asked this.
@@ -196,8 +204,16 @@ impl MemoryS3 {
         let mut answer = String::from("<DeleteResult>");
         for key in body.split("<Key>").skip(1).filter_map(|part| part.split("</Key>").next()) {
             let plain = key.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
-            let plain = plain.replace("&apos;", "'").replace("&#xA;", "\n");
-            self.remove(&plain.replace("&amp;", "&"));
+            let plain = plain.replace("&apos;", "'").replace("&#xA;", "\n").replace("&amp;", "&");
+            let locked = self.locked.lock().expect("locked").clone();
+            if locked.is_some_and(|text| plain.contains(&text)) {
+                let _ = write!(
+                    answer,
+                    "<Error><Key>{key}</Key><Code>ObjectLocked</Code><Message>kept</Message></Error>"
+                );
+                continue;
+            }
+            self.remove(&plain);
             let _ = write!(answer, "<Deleted><Key>{key}</Key></Deleted>");
         }
         xml(answer + "</DeleteResult>")
