@@ -157,6 +157,10 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
              default_transaction_read_only off"
         }
         _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
+        _ if is_row_security(error) => {
+            "row-level security hides rows from this login: give it BYPASSRLS or a policy that \
+             shows all rows"
+        }
         Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
             "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
         }
@@ -202,6 +206,15 @@ pub async fn answered<T, E: From<PoolError>>(
 /// Only SQLSTATE classes 22 and 23 are a row's own fault; everything else is the surroundings'.
 pub fn is_row_fault(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
+}
+
+/// Postgres refused to answer, because a policy would have left rows out of the answer.
+pub fn is_row_security(error: &tokio_postgres::Error) -> bool {
+    // By the place that raises it: the message comes in the server's language.
+    error.as_db_error().is_some_and(|refusal| {
+        refusal.code() == &SqlState::INSUFFICIENT_PRIVILEGE
+            && refusal.routine() == Some("check_enable_rls")
+    })
 }
 
 /// SQLSTATE class 42 (a missing privilege, table or column) does not heal by waiting.

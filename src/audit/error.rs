@@ -4,7 +4,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     objects::ObjectsError,
-    postgres::{describe, remedy},
+    postgres::{describe, is_row_security, remedy},
 };
 
 #[derive(thiserror::Error, Debug)]
@@ -36,7 +36,7 @@ pub(super) fn is_held(error: &tokio_postgres::Error) -> bool {
 
 fn what_to_do(error: &tokio_postgres::Error) -> &'static str {
     match error.code() {
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) if !is_row_security(error) => {
             "grant this login the role cleanup_auditor (`cleanupctl migrate --roles` makes it)"
         }
         _ => remedy(error),

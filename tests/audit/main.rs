@@ -5,6 +5,7 @@ mod brakes;
 mod churn;
 mod counts;
 mod debts;
+mod hidden;
 mod keys;
 mod planted;
 mod resume;
