@@ -1,4 +1,4 @@
-//! The first walk: the bucket's listing merged with the keys that content knows, both in the order of
+//! The third walk: the bucket's listing merged with the keys that content knows, both in the order of
 //! their bytes.
 //!
 //! A key that only one side has is a suspicion, and so is an object under a sentinel's key. That the

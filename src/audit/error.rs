@@ -4,8 +4,14 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     objects::ObjectsError,
-    postgres::{describe, is_row_security, remedy},
+    postgres::{describe, is_row_fault, is_row_security, remedy},
 };
+
+/// Less than Postgres' deadlock_timeout: holding some rows and waiting for others, we give up before
+/// a writer with several puts in a transaction is chosen as the victim.
+pub(super) const TOGETHER: &str = "SET LOCAL lock_timeout = '200ms'";
+/// Alone it holds nothing while it waits.
+pub(super) const ALONE: &str = "SET LOCAL lock_timeout = '1s'";
 
 #[derive(thiserror::Error, Debug)]
 pub enum AuditError {
@@ -13,25 +19,46 @@ pub enum AuditError {
     Postgres(#[from] tokio_postgres::Error),
     #[error(transparent)]
     Objects(#[from] ObjectsError),
+    /// The surroundings are not (or no longer) what they must be.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl AuditError {
     /// The page can be done again on another connection.
     pub(super) fn is_lost_connection(&self) -> bool {
         match self {
-            Self::Postgres(error) => match error.code() {
-                // Cut off by an administrator, by a shutdown, or starting up again.
-                Some(code) => code.code().starts_with("57P") || code.code().starts_with("08"),
+            Self::Postgres(error) => match error.code().map(SqlState::code) {
+                // Cut off by an administrator, by a shutdown, starting up again, or for having
+                // been silent in a transaction for too long.
+                Some(code) => code.starts_with("57P") || code.starts_with("08") || code == "25P03",
                 None => true,
             },
-            Self::Objects(_) => false,
+            Self::Objects(_) | Self::Refused(_) => false,
         }
     }
 }
 
-/// Somebody else holds a row, and longer than we wait.
-pub(super) fn is_held(error: &tokio_postgres::Error) -> bool {
-    matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
+/// What concerns single rows: those beside them can go on.
+pub(super) enum Trouble {
+    /// Somebody else holds a row, and longer than we wait.
+    Held,
+    /// Postgres does not take it, and says why.
+    Refused(String),
+}
+
+/// `None`: it concerns all of them.
+pub(super) fn trouble(error: &tokio_postgres::Error) -> Option<Trouble> {
+    match error.code()? {
+        &SqlState::LOCK_NOT_AVAILABLE
+        | &SqlState::T_R_DEADLOCK_DETECTED
+        // It took too long.
+        | &SqlState::QUERY_CANCELED => Some(Trouble::Held),
+        _ if is_row_fault(error) => {
+            Some(Trouble::Refused(format!("Postgres refuses its repair: {}", describe(error))))
+        }
+        _ => None,
+    }
 }
 
 fn what_to_do(error: &tokio_postgres::Error) -> &'static str {

@@ -38,11 +38,14 @@ impl Audit {
         let mut missing: Vec<(String, Vec<u8>)> =
             bodies(&self.db, &absent).await?.into_iter().collect();
         missing.sort();
+        // They come in the order of their keys.
+        missing.retain(|(key, _)| self.missing_up_to.as_ref().is_none_or(|last| key > last));
         let hashes: Vec<&[u8]> = missing.iter().map(|(_, hash)| &**hash).collect();
         let mut holders = holders(&self.db, &hashes).await?;
         for (key, hash) in missing {
             let held = holders.remove(&hash).unwrap_or_default();
             self.note(missing_object(&key, &hash, held));
+            self.missing_up_to = Some(key);
         }
         Ok(())
     }

@@ -1,18 +1,22 @@
 //! The audit: bucket against tables in both directions, while fleet and writers go on.
 //!
-//! Three walks, each in pages and in constant memory: the bucket's listing merged with the keys that
-//! content knows ([`bucket`]), the counts of content ([`counts`]), and the bodies that pastes hold
-//! ([`pastes`]). Everything they come upon is only a suspicion, for it is older than a moment: it
+//! Three walks, each in pages and in constant memory: the counts of content ([`counts`]), the bodies
+//! that pastes hold ([`pastes`]), and the bucket's listing merged with the keys that content knows
+//! ([`bucket`]). Everything they come upon is only a suspicion, for it is older than a moment: it
 //! is asked again, in an order that no interleaving can break, before it is reported
-//! ([`orphans`], [`missing`], [`counts`]). Nothing is deleted before a sentinel keeps its key
-//! ([`sentinel`]).
+//! ([`orphans`], [`missing`], [`counts`]). What is to be deleted is collected ([`pending`]) and
+//! deleted when the walks have ended, unless it is suspiciously much ([`deletions`]); and no object
+//! before a sentinel keeps its key ([`sentinel`]).
 
+mod bodies;
 mod bucket;
 mod counts;
+mod deletions;
 mod error;
 mod missing;
 mod orphans;
 mod pastes;
+mod pending;
 mod position;
 mod progress;
 mod record;
@@ -20,6 +24,7 @@ mod report;
 mod rows;
 mod sample;
 mod sentinel;
+mod unheld;
 
 use std::time::Duration;
 
@@ -35,7 +40,7 @@ pub use self::{
     report::{Finding, Kind, Report, Stopped},
     sample::{Sample, sample},
 };
-use self::{progress::Progress, rows::ROWS_PER_RANGE};
+use self::{pending::Pending, progress::Progress, record::Recorded, rows::ROWS_PER_RANGE};
 use crate::{
     backoff::backoff,
     config::Settings,
@@ -57,8 +62,10 @@ pub struct Options {
     pub repair: bool,
     /// What is younger may be in the hands of a writer who has not committed yet.
     pub grace: Duration,
-    /// The brake: delete no more objects than that.
+    /// The brake: delete nothing when more than that is to be deleted.
     pub max_delete: u64,
+    /// Also when rows know less of the bucket's objects than they do not know.
+    pub override_brake: bool,
     pub after: Position,
     /// So many findings of each kind are kept in words.
     pub list: usize,
@@ -72,6 +79,7 @@ impl Default for Options {
             repair: false,
             grace: Duration::from_secs(24 * 3600),
             max_delete: 1000,
+            override_brake: false,
             after: Position::default(),
             list: 20,
             rows_per_range: ROWS_PER_RANGE,
@@ -87,8 +95,10 @@ pub struct Audit {
     options: Options,
     report: Report,
     progress: Progress,
-    /// Objects deleted, or tried to; the brake counts them.
-    deletions: u64,
+    pending: Pending,
+    /// The last missing object that was reported: a page that is walked through again reports none
+    /// twice.
+    missing_up_to: Option<String>,
 }
 
 impl Audit {
@@ -97,54 +107,84 @@ impl Audit {
         let objects = Objects::new(settings).await?;
         let target = Target::new(settings, "cleanupctl audit", None)?;
         let db = connect(&target).await?;
-        migrate::check(&db).await?;
-        check_binding(&db, &objects).await?;
+        check(&db, &objects).await?;
         let report = Report {
             repair: options.repair,
             after: (options.after != Position::default()).then(|| options.after.to_string()),
+            warnings: loose_prefix(objects.prefix()).into_iter().collect(),
             ..Report::default()
         };
-        let progress = Progress::default();
-        Ok(Self { target, db, objects, options, report, progress, deletions: 0 })
+        let most = usize::try_from(options.max_delete).unwrap_or(usize::MAX).max(options.list);
+        let audit = Self {
+            target,
+            db,
+            objects,
+            options,
+            report,
+            progress: Progress::default(),
+            pending: Pending::keeping(most),
+            missing_up_to: None,
+        };
+        if audit.options.repair {
+            audit.refuse_while_paused().await?;
+        }
+        Ok(audit)
     }
 
     /// Audits to the end, or until a signal or a server that stays away: then the report says where
     /// to go on. A second signal does not wait for the page.
     pub async fn run(mut self, shutdown: &Shutdown) -> Report {
         let started = Instant::now();
-        let mut at = self.options.after.clone();
+        let mut at = Some(self.options.after.clone());
         self.progress = Progress::start(&self.db).await;
         let ended = self.walk(&mut at, shutdown).await;
         self.progress.end();
+        self.report.stopped_because = *ended.as_ref().unwrap_or(&Stopped::Failed);
+        self.report.error = ended.err().map(|error| error.to_string());
+        let found = self.end_at(at);
         let mut report = std::mem::take(&mut self.report);
-        report.stopped_because = *ended.as_ref().unwrap_or(&Stopped::Failed);
-        report.error = ended.err().map(|error| error.to_string());
-        report.complete = report.stopped_because == Stopped::Done;
-        report.position = (!report.complete).then(|| at.to_string());
         report.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if let Err(error) = record::record(&self.db, &report).await {
+        if let Err(error) = record::record(&self.db, &report, found).await {
             warn!("what it found could not be written down for status: {}", describe(&error));
         }
         report
     }
 
+    /// Says where to go on, if that is to be said, and returns what is not found again from there.
+    fn end_at(&mut self, at: Option<Position>) -> Recorded {
+        self.report.complete =
+            matches!(self.report.stopped_because, Stopped::Done | Stopped::Brake);
+        if self.report.complete {
+            return Recorded::of(&self.report);
+        }
+        let first = self.pending.first().cloned();
+        let before = Recorded::of(&self.report);
+        self.note_pending();
+        let (at, found) = first.unwrap_or((at.unwrap_or_default(), before));
+        self.report.position = Some(at.to_string());
+        found
+    }
+
     /// Walks on from the last whole page when the connection was lost.
     async fn walk(
         &mut self,
-        at: &mut Position,
+        at: &mut Option<Position>,
         shutdown: &Shutdown,
     ) -> Result<Stopped, AuditError> {
         let mut losses = 0;
         loop {
-            let before = at.clone();
+            let before = (at.clone(), self.pending.count());
             let ended = tokio::select! {
                 ended = self.walk_on(at, &shutdown.stop) => ended,
-                () = shutdown.abandon.cancelled() => return Ok(Stopped::Signal),
+                () = shutdown.abandon.cancelled() => Ok(Stopped::Signal),
             };
-            losses = if *at == before { losses + 1 } else { 1 };
+            if at.is_some() {
+                self.pending.undo_page();
+            }
+            losses = if (at.clone(), self.pending.count()) == before { losses + 1 } else { 1 };
             match ended {
                 Err(error) if error.is_lost_connection() && losses < MOST_LOSSES => {
-                    warn!("{error}: connecting anew, and going on after {at}");
+                    warn!("{error}: connecting anew, and going on");
                     tokio::select! {
                         reopened = self.reopen(error) => reopened?,
                         () = shutdown.stop.cancelled() => return Ok(Stopped::Signal),
@@ -155,39 +195,55 @@ impl Audit {
         }
     }
 
+    /// Page by page, and then the deletions. `at` is `None` when the walks have ended.
     async fn walk_on(
         &mut self,
-        at: &mut Position,
+        at: &mut Option<Position>,
         stop: &CancellationToken,
     ) -> Result<Stopped, AuditError> {
-        if let Position::Objects(after) = at.clone() {
-            let mut walk = bucket::Walk::start(self, after).await?;
-            while let Position::Objects(_) = at {
-                if stop.is_cancelled() {
-                    return Ok(Stopped::Signal);
-                }
-                let last = self.objects_page(&mut walk).await?;
-                *at = last.map_or(Position::Counts(Vec::new()), Position::Objects);
-                self.progress.show(&self.report, at);
-            }
-        }
-        loop {
+        let mut walk = None;
+        while let Some(before) = at.clone() {
             if stop.is_cancelled() {
                 return Ok(Stopped::Signal);
             }
-            *at = match at {
-                Position::Counts(after) => match self.counts_page(after).await? {
-                    Some(last) => Position::Counts(last),
-                    None => Position::Pastes(Vec::new()),
-                },
-                Position::Pastes(after) => match self.pastes_page(after).await? {
-                    Some(last) => Position::Pastes(last),
-                    None => return Ok(Stopped::Done),
-                },
-                Position::Objects(_) => return Ok(Stopped::Done),
-            };
-            self.progress.show(&self.report, at);
+            let figures = Recorded::of(&self.report);
+            let next = self.page(&before, &mut walk).await?;
+            self.pending.end_page(&before, figures);
+            self.show_progress(next.as_ref().unwrap_or(&before));
+            *at = next;
         }
+        self.delete_pending(stop).await
+    }
+
+    /// One page of one of the three walks, and where it ends.
+    async fn page(
+        &mut self,
+        at: &Position,
+        walk: &mut Option<bucket::Walk>,
+    ) -> Result<Option<Position>, AuditError> {
+        Ok(Some(match at {
+            Position::Counts(after) => match self.counts_page(after).await? {
+                Some(last) => Position::Counts(last),
+                None => Position::Pastes(Vec::new()),
+            },
+            Position::Pastes(after) => match self.pastes_page(after).await? {
+                Some(last) => Position::Pastes(last),
+                None => Position::Objects(String::new()),
+            },
+            Position::Objects(after) => {
+                let walk = match walk {
+                    Some(walk) => walk,
+                    None => walk.insert(bucket::Walk::start(self, after.clone()).await?),
+                };
+                return Ok(self.objects_page(walk).await?.map(Position::Objects));
+            }
+        }))
+    }
+
+    /// Told is the place from which nothing would be left out.
+    fn show_progress(&mut self, at: &Position) {
+        let at = self.pending.first().map_or(at, |(first, _)| first);
+        self.progress.show(&self.report, self.pending.count(), at);
     }
 
     async fn reopen(&mut self, lost: AuditError) -> Result<(), AuditError> {
@@ -196,7 +252,9 @@ impl Audit {
             match connect(&self.target).await {
                 Ok(db) => {
                     self.db = db;
-                    return Ok(());
+                    // Another server may answer by now, with another state.
+                    let checked = check(&self.db, &self.objects).await;
+                    return checked.map_err(|error| AuditError::Refused(format!("{error:#}")));
                 }
                 Err(_) if Instant::now() < give_up => tokio::time::sleep(backoff(tries)).await,
                 Err(_) => break,
@@ -216,6 +274,22 @@ async fn connect(target: &Target) -> Result<Client> {
     let by_key = db.batch_execute("SET enable_seqscan = off").await;
     by_key.map_err(|error| target.explain(&error))?;
     Ok(db)
+}
+
+/// The schema is ours, and the bucket is this database's.
+async fn check(db: &Client, objects: &Objects) -> Result<()> {
+    migrate::check(db).await?;
+    check_binding(db, objects).await
+}
+
+/// Keys of others may begin alike.
+fn loose_prefix(prefix: &str) -> Option<String> {
+    (!prefix.is_empty() && !prefix.ends_with('/')).then(|| {
+        format!(
+            "s3.prefix {prefix:?} does not end in '/': whatever begins with it is taken for ours, \
+             such as \"{prefix}-of-others/key\""
+        )
+    })
 }
 
 /// To a wrong bucket everything in it would look like an orphan, and every body like missing.

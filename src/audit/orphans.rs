@@ -15,10 +15,6 @@ use crate::objects::{Deleted, Listed};
 const UNKNOWN: &str = include_str!("../../sql/queries/audit_unknown.sql");
 
 const REPAIR: &str = "`cleanupctl audit --repair` deletes it";
-const RAISE: &str = "more than --max-delete: look why there are so many, then raise it";
-
-/// What became of objects that were to go, by key: gone, or why not.
-pub(super) type Erased = HashMap<String, Result<(), String>>;
 
 impl Audit {
     /// `store_time_s`: what the store's clock said when it listed them.
@@ -37,43 +33,60 @@ impl Audit {
         let keys: Vec<String> = old.into_iter().map(|object| object.key).collect();
         let mut orphans: Vec<Listed> = self.look_for(&keys).await?.into_values().collect();
         orphans.sort_by(|one, other| one.key.cmp(&other.key));
-        match self.options.repair {
-            true => self.repair_orphans(orphans).await,
-            false => {
-                for orphan in orphans {
-                    self.note_orphan(&orphan, Err(REPAIR.into()));
-                }
-                Ok(())
-            }
+        for orphan in orphans {
+            self.note_or_collect(orphan);
+        }
+        Ok(())
+    }
+
+    fn note_or_collect(&mut self, orphan: Listed) {
+        if !self.options.repair {
+            self.note_orphan(&orphan, Err(REPAIR.into()));
+        } else if orphan.key.contains('\0') {
+            // Postgres has no text with a NUL in it, so no sentinel can keep that key.
+            self.note_orphan(&orphan, Err("delete it by hand: no row can have that key".into()));
+        } else {
+            self.pending.add_orphan(orphan);
         }
     }
 
-    /// Keeps their keys, then deletes the objects. Those that turn out to be bodies are left alone.
-    async fn repair_orphans(&mut self, mut orphans: Vec<Listed>) -> Result<(), AuditError> {
-        // Postgres has no text with a NUL in it, so no sentinel can keep that key.
-        let odd: Vec<Listed> = orphans.extract_if(.., |orphan| orphan.key.contains('\0')).collect();
-        for orphan in odd {
-            self.note_orphan(&orphan, Err("delete it by hand: no row can have that key".into()));
-        }
-        let beyond = orphans.split_off(self.may_delete(orphans.len()));
-        self.report.beyond_max_delete += beyond.len() as u64;
-        for orphan in beyond {
-            self.note_orphan(&orphan, Err(RAISE.into()));
-        }
+    /// Asks again, for the walks may have taken hours; keeps their keys, then deletes the objects.
+    /// Those that turn out to be bodies are left alone.
+    pub(super) async fn delete_orphans(
+        &mut self,
+        mut orphans: Vec<Listed>,
+    ) -> Result<(), AuditError> {
+        let unknown = unknown(&self.db, &orphans).await?;
+        orphans.retain(|orphan| unknown.contains(&orphan.key));
+        self.retain_unchanged(&mut orphans).await?;
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let kept = sentinel::keep(&mut self.db, &keys).await?;
+        let keys: Vec<String> = kept.keys.iter().cloned().collect();
+        let mut left = self.erase(&keys).await?;
+        left.extend(kept.refused);
         self.report.fresh_objects += kept.held.len() as u64;
-        orphans.retain(|orphan| kept.keys.contains(&orphan.key));
-        let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
-        let (mut erased, failed) = self.erase(&keys).await;
         for orphan in &orphans {
-            let outcome = erased.remove(&orphan.key).unwrap_or(Ok(()));
-            self.note_orphan(orphan, outcome);
+            match left.remove(&orphan.key) {
+                Some(reason) => self.note_orphan(orphan, Err(reason)),
+                None if kept.keys.contains(&orphan.key) => self.note_orphan(orphan, Ok(())),
+                None => {}
+            }
         }
-        failed
+        Ok(())
     }
 
-    fn note_orphan(&mut self, orphan: &Listed, outcome: Result<(), String>) {
+    /// Those that are still there; what was written anew since it was listed is fresh.
+    async fn retain_unchanged(&mut self, orphans: &mut Vec<Listed>) -> Result<(), AuditError> {
+        let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
+        let now = self.look_for(&keys).await?;
+        orphans.retain(|orphan| now.contains_key(&orphan.key));
+        let there = orphans.len();
+        orphans.retain(|orphan| now[&orphan.key].modified_s == orphan.modified_s);
+        self.report.fresh_objects += (there - orphans.len()) as u64;
+        Ok(())
+    }
+
+    pub(super) fn note_orphan(&mut self, orphan: &Listed, outcome: Result<(), String>) {
         self.report.orphan_bytes += orphan.bytes;
         let what = format!("no row knows this object of {} bytes", orphan.bytes);
         let remedy = outcome.as_ref().err().cloned().unwrap_or_default();
@@ -84,34 +97,21 @@ impl Audit {
         self.note(if outcome.is_ok() { finding.repaired() } else { finding });
     }
 
-    /// How many of so many objects the brake lets go.
-    pub(super) fn may_delete(&self, wanted: usize) -> usize {
-        let left = self.options.max_delete.saturating_sub(self.deletions);
-        wanted.min(usize::try_from(left).unwrap_or(usize::MAX))
-    }
-
-    /// Deletes objects whose keys sentinels keep. An error concerns all that it does not say are
-    /// gone; the next audit finds them.
-    pub(super) async fn erase(&mut self, keys: &[String]) -> (Erased, Result<(), AuditError>) {
+    /// Deletes objects whose keys sentinels keep. Returns those that are left, and why. Who is told
+    /// of an error knows nothing about any of them; the next audit finds what is left.
+    pub(super) async fn erase(
+        &mut self,
+        keys: &[String],
+    ) -> Result<HashMap<String, String>, AuditError> {
         if keys.is_empty() {
-            return (Erased::new(), Ok(()));
+            return Ok(HashMap::new());
         }
-        self.deletions += keys.len() as u64;
-        match self.objects.delete(keys, || {}).await {
-            Ok(Deleted { refused, stuck }) => {
-                let left = refused.into_iter().chain(stuck);
-                let erased: Erased = left
-                    .map(|(key, reason)| (key, Err(format!("{reason}; then audit again"))))
-                    .collect();
-                self.report.objects_deleted += (keys.len() - erased.len()) as u64;
-                (erased, Ok(()))
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                let all = keys.iter().map(|key| (key.clone(), Err(reason.clone())));
-                (all.collect(), Err(error.into()))
-            }
-        }
+        let Deleted { refused, stuck } = self.objects.delete(keys, || {}).await?;
+        let left = refused.into_iter().chain(stuck);
+        let left: HashMap<String, String> =
+            left.map(|(key, reason)| (key, format!("{reason}; then audit again"))).collect();
+        self.report.objects_deleted += (keys.len() - left.len()) as u64;
+        Ok(left)
     }
 }
 

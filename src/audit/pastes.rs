@@ -1,4 +1,4 @@
-//! The third walk: has each body that a paste holds a content row? Without one nobody knows where the
+//! The second walk: has each body that a paste holds a content row? Without one nobody knows where the
 //! object is. Nothing is repaired: the paste is all that is left of it.
 
 use super::{Audit, AuditError, Finding, Kind, missing::holders};

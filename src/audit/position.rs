@@ -11,17 +11,18 @@ const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').
 /// done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Position {
-    /// Bucket against content, in the order of the keys.
-    Objects(String),
     /// The counts of content, in the order of the hashes.
     Counts(Vec<u8>),
     /// Pastes against content, in the order of the hashes.
     Pastes(Vec<u8>),
+    /// Bucket against content, in the order of the keys. The last one: it finds objects whose rows
+    /// an audit has removed, wherever that one went on or was ended.
+    Objects(String),
 }
 
 impl Default for Position {
     fn default() -> Self {
-        Self::Objects(String::new())
+        Self::Counts(Vec::new())
     }
 }
 

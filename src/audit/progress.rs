@@ -24,7 +24,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// By the planner's statistics: there are about as many objects as content rows, which are
-    /// walked through twice, and then the pastes.
+    /// walked through twice, and the pastes.
     pub async fn start(db: &Client) -> Self {
         let told = Some(Instant::now());
         if !stderr().is_terminal() {
@@ -39,7 +39,9 @@ impl Progress {
         Self { bar: Some(bar), told }
     }
 
-    pub fn show(&mut self, report: &Report, at: &Position) {
+    /// `pending`: found, and to be deleted at the end.
+    pub fn show(&mut self, report: &Report, pending: u64, at: &Position) {
+        let found = report.found() + pending;
         let done = report.objects + report.content_rows + report.sentinels + report.pastes;
         if let Some(bar) = &self.bar {
             bar.set_length(bar.length().unwrap_or_default().max(done));
@@ -49,11 +51,10 @@ impl Progress {
                 Position::Counts(_) => "counts",
                 Position::Pastes(_) => "pastes",
             };
-            bar.set_message(format!("{walk}, {} found", report.found()));
+            bar.set_message(format!("{walk}, {found} found"));
         } else if self.told.is_some_and(|told| told.elapsed() >= LOG_EVERY) {
             self.told = Some(Instant::now());
             let (objects, content_rows) = (report.objects, report.content_rows);
-            let found = report.found();
             info!(objects, content_rows, found, %at, "auditing: {found} found so far, done up to {at}");
         }
     }

@@ -18,6 +18,8 @@ pub enum Kind {
     UnheldBody,
     /// Pastes that hold a body without a content row.
     PasteWithoutContent,
+    /// A content row whose object the fleet is about to delete.
+    OwedBody,
 }
 
 /// One thing that is wrong, or was.
@@ -73,6 +75,8 @@ pub enum Stopped {
     #[default]
     Done,
     Signal,
+    /// So much was to be deleted that nothing was.
+    Brake,
     Failed,
 }
 
@@ -110,14 +114,19 @@ pub struct Report {
     pub wrong_counts: u64,
     pub unheld_bodies: u64,
     pub bodies_without_content: u64,
+    pub owed_bodies: u64,
     /// Rows that others held locked for so long that nothing can be said about them.
     pub undecided: u64,
 
     pub repaired: u64,
     pub objects_deleted: u64,
     pub bytes_deleted: u64,
-    /// Findings that `--repair` would have repaired, had it not been for `--max-delete`.
+    /// Why nothing was deleted, if that was the brake.
+    pub brake: Option<String>,
+    /// Objects that were to be deleted and were more than `--max-delete`: none of them was.
     pub beyond_max_delete: u64,
+    /// What is no finding, but should be looked at.
+    pub warnings: Vec<String>,
 
     pub elapsed_ms: u64,
     /// The first of each kind.
@@ -143,6 +152,7 @@ impl Report {
             Kind::WrongCount => &mut self.wrong_counts,
             Kind::UnheldBody => &mut self.unheld_bodies,
             Kind::PasteWithoutContent => &mut self.bodies_without_content,
+            Kind::OwedBody => &mut self.owed_bodies,
         }
     }
 
@@ -152,6 +162,7 @@ impl Report {
             + self.wrong_counts
             + self.unheld_bodies
             + self.bodies_without_content
+            + self.owed_bodies
     }
 
     /// What is wrong and was not repaired.

@@ -44,6 +44,8 @@ impl Audit {
         let prefix = self.objects.prefix();
         let rows = self.db.query(COUNTS, &[&sample.after_hash, &limit, &prefix]).await?;
         self.report.content_rows = rows.len() as u64;
+        let owed = self.owed(&rows).await?;
+        owed.into_iter().for_each(|finding| self.note(finding));
         let suspects = self.suspects(&rows).await?;
         self.judge_counts(&suspects).await?;
         let within = rows.iter().filter(|row| !row.get::<_, bool>("is_outside"));

@@ -13,44 +13,56 @@
 //! late. Doomed keys need no second look: an object that somebody will delete may as well be deleted
 //! now, since deletions are idempotent and keys are never used again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::error::is_held;
+use super::error::{ALONE, TOGETHER, Trouble, trouble};
 
-const SENTINEL: &str = include_str!("../../sql/queries/audit_sentinel.sql");
-const SENTINELS: &str = include_str!("../../sql/queries/audit_sentinels.sql");
-/// Less than Postgres' deadlock_timeout: holding some keys and waiting for others, we give up before
-/// a writer with several puts in a transaction is chosen as the victim.
-const TOGETHER: &str = "SET LOCAL lock_timeout = '200ms'";
-/// Alone it holds nothing while it waits.
-const ALONE: &str = "SET LOCAL lock_timeout = '1s'";
+pub(super) const SENTINEL: &str = include_str!("../../sql/queries/audit_sentinel.sql");
+pub(super) const SENTINELS: &str = include_str!("../../sql/queries/audit_sentinels.sql");
 
-/// What became of the keys. What is in neither is a body by now.
+/// What became of the keys. What is in none of these is a body by now.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// A sentinel keeps them: their objects may go.
     pub keys: HashSet<String>,
     /// In the hands of a writer at this moment.
     pub held: HashSet<String>,
+    /// Postgres takes no row with such a key, and says why.
+    pub refused: HashMap<String, String>,
 }
 
 pub(super) async fn keep(db: &mut Client, keys: &[String]) -> Result<Kept, Error> {
     match try_keep(db, keys, TOGETHER).await {
         Ok(keys) => return Ok(Kept { keys, ..Kept::default() }),
-        Err(error) if is_held(&error) => {}
+        Err(error) if trouble(&error).is_some() => {}
         Err(error) => return Err(error),
     }
     let mut kept = Kept::default();
     for key in keys {
-        match try_keep(db, std::slice::from_ref(key), ALONE).await {
+        match keep_one(db, key).await {
             Ok(keys) => kept.keys.extend(keys),
-            Err(error) if is_held(&error) => drop(kept.held.insert(key.clone())),
-            Err(error) => return Err(error),
+            Err(error) => match trouble(&error) {
+                Some(Trouble::Held) => drop(kept.held.insert(key.clone())),
+                Some(Trouble::Refused(reason)) => drop(kept.refused.insert(key.clone(), reason)),
+                None => return Err(error),
+            },
         }
     }
     Ok(kept)
+}
+
+/// Another audit may insert the same sentinel at this moment: its hash is unique, too, and only a
+/// key that is there already is passed by. Then it is there when asked again.
+async fn keep_one(db: &mut Client, key: &String) -> Result<HashSet<String>, Error> {
+    let key = std::slice::from_ref(key);
+    match try_keep(db, key, ALONE).await {
+        Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
+            try_keep(db, key, ALONE).await
+        }
+        kept => kept,
+    }
 }
 
 async fn try_keep(db: &mut Client, keys: &[String], wait: &str) -> Result<HashSet<String>, Error> {

@@ -22,9 +22,12 @@ pub(super) struct Audit {
     /// Leave alone what is younger, by the store's clock (objects) and Postgres' (rows).
     #[arg(long, default_value = "24h", value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Duration,
-    /// Delete no more objects than that in one audit.
+    /// The brake: delete nothing at all when more objects than that are to be deleted.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max_delete: u64,
+    /// Delete orphans even if the bucket has more of them than bodies.
+    #[arg(long)]
+    override_brake: bool,
     /// Go on where an earlier audit ended; it printed this.
     #[arg(long, value_name = "POSITION")]
     after: Option<Position>,
@@ -50,14 +53,20 @@ without --repair.
                          recounts under the row's lock
   unheld_body            a content row that no paste holds. --repair removes row and object
   paste_without_content  pastes that hold a body without a content row. Not repaired
+  owed_body              a content row whose object the fleet is about to delete. Not repaired
 
-More orphans than --max-delete are a sign that something else is wrong, such as a database that
-was restored from an old backup: look first, then raise it.
-SIGINT or SIGTERM ends it after the current page; it says how to go on from there.
+Counts are corrected at once; objects and rows are deleted when everything has been looked at. If
+they are more than --max-delete, none is deleted: so many are a sign that something else is wrong,
+such as a database that was restored from an old backup. Look first, then raise it. Nor is any
+deleted when there are a hundred orphans, and more of them than objects that rows know (a wrong
+endpoint, a restored copy), unless --override-brake says that this is right.
+SIGINT or SIGTERM ends it after the current page, and before the deletions nothing is deleted; it
+says how to go on. While the fleet is paused, --repair is refused.
 Needs the role cleanup_auditor and ops/s3/audit-policy.json (list, and delete for --repair).
 
 Exit codes: 0 nothing is wrong, or all of it was repaired; 1 something wrong is left, or failed;
-2 usage or config; 3 stopped by a signal.
+2 usage or config; 3 stopped by a signal; 4 the brake: suspiciously much was to be deleted, so
+nothing was.
 
 Examples:
   cleanupctl audit                               look only
@@ -74,6 +83,7 @@ impl Audit {
             repair: self.repair,
             grace: self.grace,
             max_delete: self.max_delete,
+            override_brake: self.override_brake,
             after: self.after.clone().unwrap_or_default(),
             list: self.list,
             ..Options::default()
@@ -91,6 +101,7 @@ impl Audit {
         Ok(match report.stopped_because {
             Stopped::Signal => 3,
             Stopped::Failed => 1,
+            Stopped::Brake => 4,
             Stopped::Done => u8::from(report.left() > 0 || report.undecided > 0),
         })
     }
@@ -99,9 +110,10 @@ impl Audit {
     fn command(&self, position: &str) -> String {
         let grace = humantime::format_duration(self.grace).to_string().replace(' ', "");
         let repair = if self.repair { " --repair" } else { "" };
+        let brake = if self.override_brake { " --override-brake" } else { "" };
         let max_delete = self.max_delete;
         format!(
-            "cleanupctl audit{repair} --grace {grace} --max-delete {max_delete} --after {position}"
+            "cleanupctl audit{repair} --grace {grace} --max-delete {max_delete}{brake} --after {position}"
         )
     }
 }
@@ -131,6 +143,7 @@ fn figures(report: &Report) -> String {
         count("wrong counts", report.wrong_counts),
         count("bodies that nobody holds", report.unheld_bodies),
         count("bodies without a content row", report.bodies_without_content),
+        count("bodies about to be deleted", report.owed_bodies),
         count("repaired", report.repaired),
         ("objects deleted".into(), with_bytes(report.objects_deleted, report.bytes_deleted)),
     ];
@@ -145,6 +158,7 @@ fn line(finding: &Finding) -> String {
         Kind::WrongCount => "wrong count",
         Kind::UnheldBody => "unheld body",
         Kind::PasteWithoutContent => "paste without content",
+        Kind::OwedBody => "owed body",
     };
     let name = finding.key.as_ref().or(finding.content_hash.as_ref());
     let name = printable(name.map(String::as_str).unwrap_or_default());
@@ -175,12 +189,8 @@ fn remarks(report: &Report) -> Vec<String> {
             thousands(report.undecided)
         ));
     }
-    if report.beyond_max_delete > 0 {
-        remarks.push(format!(
-            "{} were not deleted because of --max-delete: look why there are so many, then raise it",
-            thousands(report.beyond_max_delete)
-        ));
-    }
+    remarks.extend(report.warnings.iter().map(|warning| printable(warning)));
+    remarks.extend(report.brake.iter().map(|reason| format!("brake: {reason}")));
     remarks
 }
 

@@ -1,33 +1,122 @@
 //! What keeps an audit from doing harm: the binding, the brake, the rights.
 
 use crate::{
-    stage::{OLD, Stage, names},
-    support::*,
+    stage::{OLD, Stage, names, report_of},
+    support::{memory_s3::Call, *},
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_than_max_delete_objects_are_deleted_and_it_says_how_to_go_on() {
+async fn more_than_max_delete_is_a_brake_and_nothing_at_all_is_deleted() {
     let stage = Stage::new().await;
     stage.fill(100).await;
     for n in 0..30 {
         stage.store.put(&format!("orphan/{n:02}"), 4, OLD);
     }
     stage.run_sql("DELETE FROM pastes WHERE short_code IN ('p1', 'p2', 'p3')").await;
-    let report = stage.audited(1, &["--repair", "--max-delete", "12"]).await;
-    assert_eq!((&report["orphans"], &report["objects_deleted"]), (&30.into(), &12.into()));
-    assert_eq!((&report["beyond_max_delete"], &report["repaired"]), (&21.into(), &12.into()));
-    assert_eq!((stage.store.len(), stage.sentinels().await), (118, 12));
-    let text = stage.world.program("cleanupctl").args(&["audit", "--repair", "--max-delete", "0"]);
+    stage.run_sql("UPDATE content SET ref_count = 5 WHERE s3_key < '1'").await;
+    let wrong = stage.count("SELECT count(*) FROM content WHERE ref_count = 5").await;
+    for most in ["0", "12", "32"] {
+        let args = ["--repair", "--max-delete", most, "--list", "100"];
+        let report = stage.audited(4, &args).await;
+        assert_eq!(
+            (&report["stopped_because"], &report["complete"]),
+            (&"brake".into(), &true.into())
+        );
+        assert_eq!((&report["orphans"], &report["unheld_bodies"]), (&30.into(), &3.into()));
+        assert_eq!(
+            (&report["beyond_max_delete"], &report["objects_deleted"]),
+            (&33.into(), &0.into())
+        );
+        assert_eq!((stage.store.len(), stage.sentinels().await), (130, 0));
+        let left = report["findings"].as_array().expect("findings").iter();
+        let left = left.filter(|finding| finding["remedy"].to_string().contains("--max-delete"));
+        assert_eq!(left.count(), 33, "each of them says why: {report:#}");
+    }
+    assert!(wrong > 0);
+    let wrong = "SELECT count(*) FROM content WHERE ref_count = 5 AND content_hash IN
+                 (SELECT content_hash FROM pastes)";
+    assert_eq!(stage.count(wrong).await, 0, "counts were corrected all the same");
+    let text = stage.world.program("cleanupctl").args(&["audit", "--repair", "--max-delete", "32"]);
     let text = text.env("AWS_ENDPOINT_URL", &stage.store.url).output().await;
-    assert_eq!(text.code(), 1);
-    assert!(
-        text.stdout().contains("21 were not deleted because of --max-delete"),
-        "{}",
-        text.stdout()
-    );
-    let rest = stage.audited(0, &["--repair"]).await;
-    assert_eq!((&rest["objects_deleted"], stage.store.len()), (&21.into(), 97));
+    assert_eq!(text.code(), 4);
+    let told = "brake: 33 were to be deleted, more than --max-delete 32, so none of them was";
+    assert!(text.stdout().contains(told), "{}", text.stdout());
+    let rest = stage.audited(0, &["--repair", "--max-delete", "33"]).await;
+    assert_eq!((&rest["objects_deleted"], stage.store.len()), (&33.into(), 97));
     stage.assert_nothing_wrong().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_more_than_are_kept_in_memory_only_the_number_is_known() {
+    let stage = Stage::new().await;
+    stage.fill(5000).await;
+    for n in 0..2500 {
+        stage.store.put(&format!("orphan/{n:04}"), 4, OLD);
+    }
+    let report = stage.audited(4, &["--repair", "--max-delete", "10", "--list", "5"]).await;
+    assert_eq!((&report["orphans"], &report["orphan_bytes"]), (&2500.into(), &10_000.into()));
+    assert_eq!(report["findings"].as_array().expect("findings").len(), 5);
+    assert_eq!((stage.store.len(), stage.sentinels().await), (7500, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_orphans_than_bodies_are_a_wrong_endpoint_or_a_restored_copy() {
+    let stage = Stage::new().await;
+    stage.fill(110).await;
+    stage.store.put("fresh", 4, std::time::Duration::from_secs(60));
+    let orphan = |n: usize| format!("orphan/{n:03}");
+    (0..111).for_each(|n| stage.store.put(&orphan(n), 4, OLD));
+    stage.run_sql("DELETE FROM pastes WHERE short_code = 'p1'").await;
+    for most in ["1000", "1000000"] {
+        let report = stage.audited(4, &["--repair", "--max-delete", most]).await;
+        assert_eq!(
+            (&report["stopped_because"], &report["orphans"]),
+            (&"brake".into(), &111.into())
+        );
+        let reason = report["brake"].to_string();
+        for words in ["right endpoint", "restored copy", "--override-brake"] {
+            assert!(reason.contains(words), "{reason}");
+        }
+        assert_eq!((stage.store.len(), stage.sentinels().await), (222, 0));
+    }
+    // The number is judged all the same.
+    let args = ["--repair", "--override-brake", "--max-delete", "111"];
+    assert_eq!(stage.audited(4, &args).await["beyond_max_delete"], 112);
+    // As many as there are bodies: that may be.
+    stage.store.remove(&orphan(0));
+    assert_eq!(stage.audited(0, &["--repair"]).await["objects_deleted"], 111);
+    (0..150).for_each(|n| stage.store.put(&orphan(n), 4, OLD));
+    let report = stage.audited(0, &["--repair", "--override-brake"]).await;
+    assert_eq!((&report["objects_deleted"], stage.store.len()), (&150.into(), 110));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fewer_than_a_hundred_orphans_prove_nothing() {
+    let stage = Stage::new().await;
+    (0..99).for_each(|n| stage.store.put(&format!("orphan/{n}"), 4, OLD));
+    assert_eq!(stage.audited(0, &["--repair"]).await["objects_deleted"], 99);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_fleet_is_paused_nothing_is_repaired_and_the_reason_is_named() {
+    let stage = Stage::new().await;
+    stage.store.put("orphan", 4, OLD);
+    let pause = "UPDATE cleanup_fleet SET paused_at = now(), pause_reason = 'restoring a backup'";
+    stage.run_sql(pause).await;
+    let refused = stage.audit(&["--repair"]).output().await;
+    refused.assert_refused(1, &["restoring a backup", "`cleanupctl resume`", "--repair"]);
+    assert_eq!(stage.audited(1, &[]).await["orphans"], 1, "it may look");
+    // Paused between the walks and the deletions.
+    stage.run_sql("UPDATE cleanup_fleet SET paused_at = NULL").await;
+    stage.store.hold(Call::LookFor, 1);
+    let audit = stage.audit(&["--repair"]).start();
+    stage.store.held().await;
+    stage.run_sql(pause).await;
+    stage.store.let_go();
+    let report = report_of(&audit.end().await, 1);
+    assert!(report["error"].to_string().contains("restoring a backup"), "{report:#}");
+    assert_eq!((&report["orphans"], &report["repaired"]), (&1.into(), &0.into()));
+    assert!(stage.store.has("orphan") && stage.sentinels().await == 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

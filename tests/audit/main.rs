@@ -8,6 +8,7 @@ mod debts;
 mod hidden;
 mod keys;
 mod planted;
+mod refusals;
 mod resume;
 mod stage;
 #[path = "../support/mod.rs"]

@@ -83,8 +83,14 @@ pub fn report_of(ended: &Ended, code: i32) -> Value {
     report
 }
 
-const KINDS: [&str; 5] =
-    ["orphans", "missing_objects", "wrong_counts", "unheld_bodies", "bodies_without_content"];
+const KINDS: [&str; 6] = [
+    "orphans",
+    "missing_objects",
+    "wrong_counts",
+    "unheld_bodies",
+    "bodies_without_content",
+    "owed_bodies",
+];
 
 /// How many things are wrong.
 pub fn found(report: &Value) -> u64 {

@@ -57,6 +57,7 @@ fn judge(report: &Report) -> Outcome {
         (report.missing_objects, "bodies have no object"),
         (report.wrong_counts, "counts are wrong"),
         (report.unheld_bodies, "bodies are held by nobody"),
+        (report.owed_bodies, "bodies are about to be deleted"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
