@@ -5,6 +5,10 @@
 -- keep their order, the rest is free.
 -- Two rules for readers: an expired paste is gone, whatever its row says; and a body is read
 -- under content.s3_key, never under a key made from the hash.
+-- Two rules for everybody: never `DELETE FROM content WHERE ref_count = 0`, for rows with a hash
+-- `audit:<key>` keep the keys of deleted orphans for good, and bodies go by a release or an audit;
+-- and never take a content_hash from a client unchecked: compute it from the bytes that were
+-- uploaded, or whoever names another's hash gets that one's body.
 
 -- step: paste_put: store a paste and count its reference
 -- Rules, if you write your own:

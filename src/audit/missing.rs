@@ -34,7 +34,7 @@ impl Audit {
         let candidates: Vec<String> = bodies(&self.db, &keys).await?.into_keys().collect();
         let looked = self.look_for(&candidates).await?;
         let absent = candidates.into_iter().filter(|key| !looked.contains_key(key));
-        let absent: Vec<String> = absent.collect();
+        let absent = self.unconfirmed(absent.collect()).await;
         let mut missing: Vec<(String, Vec<u8>)> =
             bodies(&self.db, &absent).await?.into_iter().collect();
         missing.sort();
@@ -48,6 +48,16 @@ impl Audit {
             self.missing_up_to = Some(key);
         }
         Ok(())
+    }
+
+    /// A listing may lag behind, or spell keys in its own way: those that are not listed are asked for
+    /// by their names. The audit's policy need not allow that; then the list has told.
+    async fn unconfirmed(&self, keys: Vec<String>) -> Vec<String> {
+        let asked = stream::iter(keys).map(async |key| (self.objects.confirms(&key).await, key));
+        let asked = asked
+            .buffer_unordered(AT_ONCE)
+            .filter_map(async |(there, key)| (!there).then_some(key));
+        asked.collect().await
     }
 
     /// Which of these are in the bucket right now.

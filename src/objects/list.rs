@@ -106,16 +106,21 @@ impl Objects {
             Start::Token(token) => ask.continuation_token(token),
         };
         let answer = ask.customize().interceptor(clock.clone()).send().await?;
-        Ok(Page {
-            store_time_s: clock.seconds(),
-            next: answer
-                .is_truncated
-                .unwrap_or_default()
-                .then(|| answer.next_continuation_token.clone().map(Start::Token))
-                .flatten(),
-            objects: objects(answer),
-        })
+        let (is_truncated, token) =
+            (answer.is_truncated.unwrap_or_default(), answer.next_continuation_token.clone());
+        let objects = objects(answer);
+        let next = if is_truncated { Some(next(token, &objects)?) } else { None };
+        Ok(Page { objects, next, store_time_s: clock.seconds() })
     }
+}
+
+/// Where the next page begins. A store that has more and gives no token goes on after a key, too.
+fn next(token: Option<String>, objects: &[Listed]) -> Result<Start, CallError> {
+    let token = token.filter(|token| !token.is_empty()).map(Start::Token);
+    let after_last = || objects.last().map(|last| Start::After(last.key.clone()));
+    token.or_else(after_last).ok_or_else(|| {
+        CallError::Rejected("its listing has more pages, but does not say where they begin".into())
+    })
 }
 
 fn objects(answer: ListObjectsV2Output) -> Vec<Listed> {

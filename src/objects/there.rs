@@ -11,16 +11,26 @@ impl Objects {
         if listable && self.lists(key).await? {
             return Ok(true);
         }
+        match self.has(key).await {
+            // May not read, but may list: then the list has told.
+            Err(CallError::Denied(_)) if listable => Ok(false),
+            has => has.map_err(|error| unseen(error, "s3:GetObject")),
+        }
+    }
+
+    /// Whether the bucket has this key, by the key itself. Unlike a list this cannot lag behind, and
+    /// no key is spelled in another way.
+    pub(crate) async fn confirms(&self, key: &str) -> bool {
+        self.has(key).await.unwrap_or(false)
+    }
+
+    async fn has(&self, key: &str) -> Result<bool, CallError> {
         match self.client.head_object().bucket(&self.bucket).key(key).send().await {
             Ok(_) => Ok(true),
             Err(error) if error.as_service_error().is_some_and(|said| said.is_not_found()) => {
                 Ok(false)
             }
-            Err(error) => match CallError::from(error) {
-                // May not read, but may list: then the list has told.
-                CallError::Denied(_) if listable => Ok(false),
-                error => Err(unseen(error, "s3:GetObject")),
-            },
+            Err(error) => Err(CallError::from(error)),
         }
     }
 

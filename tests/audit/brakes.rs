@@ -183,6 +183,17 @@ async fn only_what_is_under_the_prefix_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_that_others_may_share_is_warned_of() {
+    let stage = Stage::new().await;
+    for (prefix, warnings) in [("pastes", 1), ("pastes/", 0), ("", 0)] {
+        stage.run_sql(&format!("UPDATE cleanup_fleet SET prefix = '{prefix}'")).await;
+        let audit = stage.audit(&[]).env("CLEANUP_S3_PREFIX", prefix).output().await;
+        let told = audit.json()["warnings"].clone();
+        assert_eq!(told.as_array().expect("warnings").len(), warnings, "{told:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_the_role_it_says_which_one_is_missing() {
     let stage = Stage::new().await;
     stage.fill(10).await;

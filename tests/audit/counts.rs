@@ -136,3 +136,49 @@ async fn pastes_without_a_content_row_are_named_and_left_alone() {
     assert_eq!(report["fresh_objects"], 1, "its object may still be needed");
     assert_eq!(stage.count("SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL").await, 3);
 }
+
+/// It has one body locked and will want another; the audit locks them in the order of their hashes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_who_locks_several_bodies_is_never_the_victim_of_a_recount() {
+    let stage = Stage::new().await;
+    for code in ["a", "b"] {
+        stage.put(code, code, Never).await;
+    }
+    stage.run_sql("UPDATE content SET ref_count = 3").await;
+    let lock = async |writer: &tokio_postgres::Client, order: &str| {
+        let lock = format!("SELECT FROM content ORDER BY content_hash {order} LIMIT 1 FOR UPDATE");
+        writer.batch_execute(&lock).await
+    };
+    let writer = connect(&stage.database_url).await;
+    // It would look for a deadlock as soon as it has to wait.
+    writer.batch_execute("BEGIN; SET LOCAL deadlock_timeout = '600ms'").await.expect("begin");
+    lock(&writer, "DESC").await.expect("the last");
+    let audit = stage.audit(&REPAIR).start();
+    stage.until_the_audit_waits().await;
+    lock(&writer, "ASC").await.expect("the first, when the audit has let it go");
+    writer.batch_execute("COMMIT").await.expect("commit");
+    report_of(&audit.end().await, 0);
+    stage.assert_nothing_wrong().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_takes_too_long_is_undecided_and_hides_no_other() {
+    let stage = Stage::new().await;
+    for code in ["a", "b", "c"] {
+        stage.put(code, code, Never).await;
+    }
+    stage
+        .run_sql(&format!(
+            "UPDATE content SET ref_count = 3;
+             CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 RAISE query_canceled;
+             END $$;
+             CREATE TRIGGER slow BEFORE UPDATE ON content FOR EACH ROW
+             WHEN (OLD.content_hash = '\\x{}') EXECUTE FUNCTION slow()",
+            hex(&hash("b"))
+        ))
+        .await;
+    let report = stage.audited(1, &REPAIR).await;
+    assert_eq!((&report["repaired"], &report["undecided"]), (&2.into(), &1.into()));
+}

@@ -4,7 +4,7 @@
 use paste_cleanup::worker::PhaseTimes;
 
 use crate::{
-    stage::{OLD, Stage, found, report_of},
+    stage::{OLD, Stage, found, names, report_of},
     support::{memory_s3::Call, process::Running, *},
 };
 
@@ -136,4 +136,28 @@ async fn a_missing_object_is_reported_with_those_who_suffer_and_nothing_is_delet
     assert_eq!(finding["short_codes"].as_array().expect("codes").len(), 5);
     assert_eq!(stage.count("SELECT count(*) FROM content").await, 1);
     assert_eq!(stage.count("SELECT count(*) FROM pastes").await, 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_whose_object_the_fleet_owes_to_delete_is_named_and_not_touched() {
+    let stage = Stage::new().await;
+    let by_paste = stage.put("a", "one", Never).await;
+    let by_claim = stage.put("b", "two", Never).await;
+    stage.put("done", "three", Never).await;
+    stage.put("gone", "four", Ago(60.0)).await;
+    let worker = stage.worker().await;
+    claim_some(&worker, 1).await;
+    stage
+        .run_sql(&format!(
+            "UPDATE deletion_claims SET doomed_keys = ARRAY['{by_claim}'], released_at = now();
+             INSERT INTO pastes (short_code, doomed_key, deletion_status)
+             VALUES ('x', '{by_paste}', 'NOT_EXPIRED');
+             INSERT INTO pastes (short_code, doomed_key, deletion_status)
+             SELECT 'y', s3_key, 'DELETED' FROM content
+             WHERE content_hash = (SELECT content_hash FROM pastes WHERE short_code = 'done')"
+        ))
+        .await;
+    let report = stage.audited(1, &["--repair"]).await;
+    assert_eq!(names(&report, "owed_body"), [by_paste, by_claim].into());
+    assert_eq!((&report["owed_bodies"], stage.store.len()), (&2.into(), 4));
 }

@@ -7,6 +7,7 @@ mod counts;
 mod debts;
 mod hidden;
 mod keys;
+mod odd_stores;
 mod planted;
 mod refusals;
 mod resume;

@@ -223,3 +223,22 @@ async fn going_on_with_the_counts_never_passes_by_an_object_that_a_killed_repair
     assert_eq!(stage.store.len(), 9);
     stage.assert_nothing_wrong().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_belongs_to_another_bucket_after_the_connection_was_lost_ends_it() {
+    let (stage, _) = stage().await;
+    stage.store.hold(Call::List, 2);
+    let audit = stage.audit(&["--repair"]).start();
+    stage.store.held().await;
+    stage
+        .run_sql(
+            "UPDATE cleanup_fleet SET bucket = 'another';
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name = 'cleanupctl audit'",
+        )
+        .await;
+    stage.store.let_go();
+    let report = report_of(&audit.end().await, 1);
+    assert!(report["error"].to_string().contains("belongs to bucket"), "{report:#}");
+    assert_eq!((stage.store.len(), stage.sentinels().await), (5256, 0));
+}

@@ -36,6 +36,19 @@ pub enum Call {
     Delete,
 }
 
+/// What some stores do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Oddity {
+    /// Pages end without a token for the next.
+    NoTokens,
+    /// And without a key, too.
+    NoTokensNoKeys,
+    /// Keys that begin with this are not listed (yet).
+    Unlisted(&'static str),
+    /// HEAD is denied.
+    NoReading,
+}
+
 #[derive(Clone)]
 pub struct MemoryS3 {
     pub url: String,
@@ -48,6 +61,7 @@ pub struct MemoryS3 {
     is_away: Arc<Mutex<bool>>,
     /// Keys with this in them are not deleted.
     locked: Arc<Mutex<Option<String>>>,
+    oddity: Arc<Mutex<Option<Oddity>>>,
 }
 
 impl MemoryS3 {
@@ -62,6 +76,7 @@ impl MemoryS3 {
             let_go: watch::channel(0).0,
             is_away: Arc::default(),
             locked: Arc::default(),
+            oddity: Arc::default(),
         };
         let shared = server.clone();
         let app = Router::new().fallback(move |method: Method, uri: Uri, body: Bytes| {
@@ -151,6 +166,7 @@ impl MemoryS3 {
                 (Some(if page { Call::List } else { Call::LookFor }), self.list(&query))
             }
             Method::GET => (None, self.get(&key)),
+            Method::HEAD if !key.is_empty() => (None, self.head(&key)),
             Method::PUT if !key.is_empty() => {
                 let (size, modified_s) = (body.len(), now_s());
                 self.objects().insert(key, Object { body, size, modified_s });
@@ -198,6 +214,25 @@ impl MemoryS3 {
         }
     }
 
+    fn head(&self, key: &str) -> Response {
+        if self.oddity() == Some(Oddity::NoReading) {
+            return StatusCode::FORBIDDEN.into_response();
+        }
+        match self.has(key) {
+            true => StatusCode::OK.into_response(),
+            false => StatusCode::NOT_FOUND.into_response(),
+        }
+    }
+
+    fn oddity(&self) -> Option<Oddity> {
+        *self.oddity.lock().expect("oddity")
+    }
+
+    /// From now on it is odd in this way.
+    pub fn be_odd(&self, oddity: Oddity) {
+        *self.oddity.lock().expect("oddity") = Some(oddity);
+    }
+
     async fn delete(&self, body: &[u8]) -> Response {
         self.wait_if_held(Call::Delete).await;
         let body = String::from_utf8_lossy(body);
@@ -230,8 +265,13 @@ impl MemoryS3 {
         let spell: fn(&str) -> String =
             if query.get("encoding-type").is_some() { spelled } else { escaped };
         let objects = self.objects();
+        let odd = self.oddity();
+        let unlisted =
+            |key: &str| matches!(odd, Some(Oddity::Unlisted(some)) if key.starts_with(some));
+        let most = if odd == Some(Oddity::NoTokensNoKeys) { 0 } else { most };
+        let under = objects.range((from, Bound::Unbounded));
         let mut under =
-            objects.range((from, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(&prefix));
+            under.take_while(|(key, _)| key.starts_with(&prefix)).filter(|(key, _)| !unlisted(key));
         let mut answer = String::from("<ListBucketResult>");
         let mut last = None;
         for (key, object) in under.by_ref().take(most) {
@@ -246,7 +286,7 @@ impl MemoryS3 {
         }
         let more = under.next().is_some();
         let _ = write!(answer, "<IsTruncated>{more}</IsTruncated>");
-        if let Some(last) = last.filter(|_| more) {
+        if let Some(last) = last.filter(|_| more && odd != Some(Oddity::NoTokens)) {
             let token = escaped(last);
             let _ = write!(answer, "<NextContinuationToken>{token}</NextContinuationToken>");
         }
