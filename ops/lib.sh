@@ -79,6 +79,7 @@ has_redis() {
 
 # Debian keeps it where only root looks.
 pgbouncer_bin() { PATH=$PATH:/usr/sbin command -v pgbouncer; }
+has_prometheus() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
 
 # For the arguments see need_packages.
 missing_packages() {
@@ -91,6 +92,7 @@ missing_packages() {
   postgres_bin >/dev/null || echo postgresql
   has_redis || echo redis-server
   if [[ ${1:-} == for-tests ]] && ! pgbouncer_bin >/dev/null; then echo pgbouncer; fi
+  if [[ ${1:-} == for-tests ]] && ! has_prometheus; then echo prometheus; fi
 }
 
 # With `for-tests` also what nothing but the tests needs.
@@ -351,6 +353,8 @@ announce_programs_to_tests() {
   export PASTE_CLEANUP_TEST_DIR=$PASTE_CLEANUP_RUN PASTE_CLEANUP_TEST_PG_BIN=$PG_BIN
   export PASTE_CLEANUP_TEST_WEED=$VENV/bin/weed
   PASTE_CLEANUP_TEST_PGBOUNCER=$(pgbouncer_bin) && export PASTE_CLEANUP_TEST_PGBOUNCER || true
+  PASTE_CLEANUP_TEST_PROMETHEUS=$(command -v prometheus) && export PASTE_CLEANUP_TEST_PROMETHEUS || true
+  PASTE_CLEANUP_TEST_PROMTOOL=$(command -v promtool) && export PASTE_CLEANUP_TEST_PROMTOOL || true
 }
 
 stop_servers() {
