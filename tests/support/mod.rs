@@ -9,6 +9,7 @@ pub mod invariants;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod random;
 pub mod seaweedfs;
