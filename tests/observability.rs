@@ -9,45 +9,9 @@ use serde_json::Value;
 use support::{
     faulty_s3::{FaultyS3, Mood},
     process::Running,
-    prometheus::{JOB, Prometheus, get, promtool, shipped},
+    prometheus::{JOB, Prometheus, get, promtool, selectors, shipped},
     *,
 };
-
-const KEYWORDS: [&str; 10] =
-    ["and", "or", "unless", "by", "on", "ignoring", "group_left", "bool", "offset", "without"];
-const BEFORE_LABELS: [&str; 5] = ["by", "on", "ignoring", "group_left", "without"];
-
-/// The selectors of a query, with their matchers and without ranges.
-fn selectors(query: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut rest = query;
-    let mut last_word = "";
-    while let Some(first) = rest.chars().next() {
-        let of_word = |c: char| c.is_ascii_alphanumeric() || "_:.".contains(c);
-        let word = &rest[..rest.find(|c| !of_word(c)).unwrap_or(rest.len())];
-        rest = &rest[word.len().max(first.len_utf8())..];
-        let after = rest.trim_start();
-        if BEFORE_LABELS.contains(&last_word) && first == '(' {
-            rest = rest.split_once(')').expect("the end of a list of labels").1;
-        } else if first == '[' {
-            rest = rest.split_once(']').expect("the end of a range").1;
-        } else if first == '"' {
-            rest = rest.split_once('"').expect("the end of a string").1;
-        } else if word.is_empty() || first.is_ascii_digit() || KEYWORDS.contains(&word) {
-            // Operators, numbers, words of the language.
-        } else if let Some(matchers) = after.strip_prefix('{') {
-            let (matchers, more) = matchers.split_once('}').expect("the end of the matchers");
-            found.insert(format!("{word}{{{matchers}}}"));
-            rest = more;
-        } else if !["(", "by ", "without "].iter().any(|next| after.starts_with(next)) {
-            found.insert(word.to_string());
-        }
-        if !first.is_whitespace() {
-            last_word = word;
-        }
-    }
-    found
-}
 
 #[test]
 fn selectors_are_found_in_queries() {

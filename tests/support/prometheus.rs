@@ -1,6 +1,6 @@
 //! A Prometheus of a test's own, with the rules that are shipped.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{collections::BTreeSet, path::Path, process::Stdio, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -13,6 +13,10 @@ use super::servers::{Folder, free_port, until_it_listens};
 
 /// The scrape job that the rules expect.
 pub const JOB: &str = "cleanup-watchdog";
+
+const KEYWORDS: [&str; 10] =
+    ["and", "or", "unless", "by", "on", "ignoring", "group_left", "bool", "offset", "without"];
+const BEFORE_LABELS: [&str; 5] = ["by", "on", "ignoring", "group_left", "without"];
 
 /// A file of `ops/`.
 pub fn shipped(file: &str) -> String {
@@ -118,4 +122,36 @@ pub async fn promtool(args: &[&str], input: &str) {
     let ended = child.wait_with_output().await.expect("promtool");
     let said = [ended.stdout, ended.stderr].concat();
     assert!(ended.status.success(), "promtool {args:?}: {}", String::from_utf8_lossy(&said));
+}
+
+/// The selectors of a query, with their matchers and without ranges.
+pub fn selectors(query: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut rest = query;
+    let mut last_word = "";
+    while let Some(first) = rest.chars().next() {
+        let of_word = |c: char| c.is_ascii_alphanumeric() || "_:.".contains(c);
+        let word = &rest[..rest.find(|c| !of_word(c)).unwrap_or(rest.len())];
+        rest = &rest[word.len().max(first.len_utf8())..];
+        let after = rest.trim_start();
+        if BEFORE_LABELS.contains(&last_word) && first == '(' {
+            rest = rest.split_once(')').expect("the end of a list of labels").1;
+        } else if first == '[' {
+            rest = rest.split_once(']').expect("the end of a range").1;
+        } else if first == '"' {
+            rest = rest.split_once('"').expect("the end of a string").1;
+        } else if word.is_empty() || first.is_ascii_digit() || KEYWORDS.contains(&word) {
+            // Operators, numbers, words of the language.
+        } else if let Some(matchers) = after.strip_prefix('{') {
+            let (matchers, more) = matchers.split_once('}').expect("the end of the matchers");
+            found.insert(format!("{word}{{{matchers}}}"));
+            rest = more;
+        } else if !["(", "by ", "without "].iter().any(|next| after.starts_with(next)) {
+            found.insert(word.to_string());
+        }
+        if !first.is_whitespace() {
+            last_word = word;
+        }
+    }
+    found
 }
