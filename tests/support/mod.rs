@@ -12,6 +12,7 @@ pub mod memory_s3;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod random;
 pub mod seaweedfs;
