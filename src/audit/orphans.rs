@@ -64,6 +64,13 @@ impl Audit {
         let kept = sentinel::keep(&mut self.db, &keys).await?;
         self.report.fresh_objects += kept.held.len() as u64;
         orphans.retain(|orphan| kept.keys.contains(&orphan.key));
+        // Stored and released again while we looked: the fleet owes it by now, or has deleted it.
+        // From the sentinel on, nobody can store it any more: what is asked now stays so.
+        let unknown = unknown(&self.db, &orphans).await?;
+        orphans.retain(|orphan| unknown.contains(&orphan.key));
+        let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
+        let there = self.look_for(&keys).await?;
+        orphans.retain(|orphan| there.contains_key(&orphan.key));
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let (mut erased, failed) = self.erase(&keys).await;
         for orphan in &orphans {
