@@ -162,3 +162,33 @@ async fn all_that_a_dead_worker_holds_is_reset_by_its_name_and_nothing_of_a_live
     assert_eq!(world.count(open).await, 2, "those of the live one");
     assert_eq!(ctl(&world, &["reset"]).await.code(), 2, "one of them must be named");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hand_tools_need_no_more_than_the_role_that_is_written_down_for_them() {
+    let world = World::new().await;
+    dead_letters(&world, 2).await;
+    world.put("due", "a", Ago(60.0)).await;
+    let claim = claim_some(&*world.worker().await, 1).await.fence.claim.to_string();
+    world.silence_claims(60.0).await;
+    let as_worker: [&[&str]; 6] = [
+        &["status"],
+        &["explain", "due"],
+        &["dead-letters"],
+        &["requeue", "--all"],
+        &["reset", &claim],
+        &["doctor"],
+    ];
+    for args in as_worker {
+        let tool = world.program("cleanupctl").env("DATABASE_URL", &world.worker_url());
+        let ended = tool.args(args).output().await;
+        assert_eq!(ended.code(), 0, "{args:?}: {}{}", ended.stdout(), ended.stderr());
+    }
+    for args in [&["status"][..], &["explain", "due"], &["dead-letters"]] {
+        let tool = world.auditor();
+        let ended = tool.args(args).output().await;
+        assert_eq!(ended.code(), 0, "{args:?}: {}", ended.stderr());
+    }
+    let pause = ["pause", "--reason", "not with a worker's login"];
+    let tool = world.program("cleanupctl").env("DATABASE_URL", &world.worker_url());
+    tool.args(&pause).output().await.assert_refused(1, &["permission denied"]);
+}
