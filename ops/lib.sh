@@ -79,6 +79,7 @@ has_redis() {
 
 # Debian keeps it where only root looks.
 pgbouncer_bin() { PATH=$PATH:/usr/sbin command -v pgbouncer; }
+has_prometheus() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
 
 # For the arguments see need_packages.
 missing_packages() {
@@ -92,6 +93,7 @@ missing_packages() {
   has_redis || echo redis-server
   [[ ${1:-} == for-tests ]] || return 0
   pgbouncer_bin >/dev/null || echo pgbouncer
+  has_prometheus || echo prometheus
   missing_kit_tools
 }
 
@@ -101,7 +103,6 @@ missing_kit_tools() {
   ((EUID == 0)) && command -v apt-get >/dev/null || return 0
   command -v shellcheck >/dev/null || echo shellcheck
   command -v systemd-analyze >/dev/null || echo systemd
-  command -v promtool >/dev/null || echo prometheus
 }
 
 # With `for-tests` also what nothing but the tests needs.
@@ -362,6 +363,8 @@ announce_programs_to_tests() {
   export PASTE_CLEANUP_TEST_DIR=$PASTE_CLEANUP_RUN PASTE_CLEANUP_TEST_PG_BIN=$PG_BIN
   export PASTE_CLEANUP_TEST_WEED=$VENV/bin/weed
   PASTE_CLEANUP_TEST_PGBOUNCER=$(pgbouncer_bin) && export PASTE_CLEANUP_TEST_PGBOUNCER || true
+  PASTE_CLEANUP_TEST_PROMETHEUS=$(command -v prometheus) && export PASTE_CLEANUP_TEST_PROMETHEUS || true
+  PASTE_CLEANUP_TEST_PROMTOOL=$(command -v promtool) && export PASTE_CLEANUP_TEST_PROMTOOL || true
 }
 
 stop_servers() {

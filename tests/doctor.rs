@@ -108,7 +108,7 @@ async fn a_server_that_takes_no_writes_is_a_failure_and_is_looked_at_all_the_sam
     world.until("the standby has it all", caught_up).await;
     let url = standby.url(&world.name);
     let findings = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    findings.assert_only(1, &["writes", "standbys"]);
+    findings.assert_only(1, &["writes", "standbys", "bodies"]);
     findings.assert_says("writes", "failure", &["a standby", "name the primary"]);
     findings.assert_says("standbys", "left_out", &["only the primary"]);
     let options = "options=-c%20default_transaction_read_only%3Don";
@@ -141,6 +141,7 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "durability",
         "standbys",
         "bucket binding",
+        "bodies",
         "pause",
         "claims",
         "dead letters",

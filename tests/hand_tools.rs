@@ -137,3 +137,58 @@ async fn a_claim_whose_worker_lives_is_not_reset_by_hand() {
     ctl(&world, &["reset", "4711"]).await.assert_refused(1, &["no claim 4711"]);
     world.assert_drained().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_a_dead_worker_holds_is_reset_by_its_name_and_nothing_of_a_live_one() {
+    let world = World::new().await;
+    world.put_many(40, 40).await;
+    let (dead, alive) = (world.worker().await, world.worker().await);
+    for _ in 0..2 {
+        claim_some(&dead, 10).await;
+        claim_some(&alive, 10).await;
+    }
+    let [dead, alive] = [dead, alive].map(|worker| worker.id.to_string());
+    world
+        .run_sql(&format!(
+            "UPDATE deletion_claims SET heartbeat_at = now() - interval '1 minute'
+             WHERE worker = '{dead}'"
+        ))
+        .await;
+    let done = ctl(&world, &["reset", "--worker", &dead, "--format", "json"]).await.json();
+    assert_eq!((done["claims"].as_array().map(Vec::len), &done["pastes"]), (Some(2), &20.into()));
+    ctl(&world, &["reset", "--worker", &dead]).await.assert_refused(1, &["no open claim"]);
+    ctl(&world, &["reset", "--worker", &alive]).await.assert_refused(1, &["seems to live"]);
+    let open = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NULL";
+    assert_eq!(world.count(open).await, 2, "those of the live one");
+    assert_eq!(ctl(&world, &["reset"]).await.code(), 2, "one of them must be named");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hand_tools_need_no_more_than_the_role_that_is_written_down_for_them() {
+    let world = World::new().await;
+    dead_letters(&world, 2).await;
+    world.put("due", "a", Ago(60.0)).await;
+    let claim = claim_some(&*world.worker().await, 1).await.fence.claim.to_string();
+    world.silence_claims(60.0).await;
+    let as_worker: [&[&str]; 6] = [
+        &["status"],
+        &["explain", "due"],
+        &["dead-letters"],
+        &["requeue", "--all"],
+        &["reset", &claim],
+        &["doctor"],
+    ];
+    for args in as_worker {
+        let tool = world.program("cleanupctl").env("DATABASE_URL", &world.worker_url());
+        let ended = tool.args(args).output().await;
+        assert_eq!(ended.code(), 0, "{args:?}: {}{}", ended.stdout(), ended.stderr());
+    }
+    for args in [&["status"][..], &["explain", "due"], &["dead-letters"]] {
+        let tool = world.auditor();
+        let ended = tool.args(args).output().await;
+        assert_eq!(ended.code(), 0, "{args:?}: {}", ended.stderr());
+    }
+    let pause = ["pause", "--reason", "not with a worker's login"];
+    let tool = world.program("cleanupctl").env("DATABASE_URL", &world.worker_url());
+    tool.args(&pause).output().await.assert_refused(1, &["permission denied"]);
+}

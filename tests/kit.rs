@@ -127,6 +127,7 @@ fn shown_commands(text: &str) -> Vec<Vec<String>> {
         let command = command.split(['#', '|', '>', ';', '…', '\n']).next()?;
         let mut words = command.split_whitespace().map(|word| match word {
             "CLAIM" => "1".to_string(),
+            "UUID" => uuid::Uuid::nil().to_string(),
             "POSITION" => "objects:a".to_string(),
             word => word.trim_matches(['\'', '"']).to_string(),
         });

@@ -4,14 +4,20 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::{
     faulty_s3::{FaultyS3, Mood},
     findings::{Findings, diagnose, diagnose_with},
     guarded::{Guarded, READER},
+    memory_s3::MemoryS3,
     process::Ended,
     proxy::Proxy,
     *,
 };
+
+/// Older than any grace period.
+const DAYS: Duration = Duration::from_secs(3 * 86_400);
 
 async fn doctor(world: &World) -> Findings {
     diagnose(world.program("cleanupctl")).await
@@ -41,7 +47,8 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
     let (url, _empty) = empty_database().await;
     let program = || world.program("cleanupctl").env("DATABASE_URL", &url);
     let findings = diagnose(program()).await;
-    let needing = ["rights", "indexes", "bucket binding", "pause", "claims", "dead letters"];
+    let needing =
+        ["rights", "indexes", "bucket binding", "bodies", "pause", "claims", "dead letters"];
     findings.assert_only(1, &[&["schema", "durability"][..], &needing].concat());
     findings.assert_says("schema", "failure", &["not there", "run `cleanupctl migrate`"]);
     for check in needing {
@@ -67,7 +74,7 @@ async fn an_index_that_is_missing_is_a_failure_until_migrate_has_built_it_again(
 async fn a_bucket_that_does_not_exist_is_a_failure_that_names_the_setting() {
     let world = World::new().await;
     let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", "no-such-bucket")).await;
-    findings.assert_only(1, &["durability", "bucket", "versions"]);
+    findings.assert_only(1, &["durability", "bucket", "versions", "bodies"]);
     findings.assert_says("bucket", "failure", &["does not exist", "S3_BUCKET"]);
     findings.assert_says("versions", "left_out", &["the bucket does not exist"]);
 }
@@ -78,7 +85,7 @@ async fn a_store_that_does_not_answer_is_a_failure_that_names_the_setting() {
     let proxy = Proxy::start("127.0.0.1:1").await;
     let away = format!("http://127.0.0.1:{}", proxy.port);
     let findings = diagnose(world.program("cleanupctl").env("AWS_ENDPOINT_URL", &away)).await;
-    findings.assert_only(1, &["durability", "bucket", "versions"]);
+    findings.assert_only(1, &["durability", "bucket", "versions", "bodies"]);
     findings.assert_says("bucket", "failure", &["does not answer", "AWS_ENDPOINT_URL"]);
 }
 
@@ -88,7 +95,7 @@ async fn a_bucket_that_belongs_to_another_database_is_a_failure_that_names_both(
     assert_done(&world.program("cleanup-worker").args(&["run"]).output().await);
     let program = || world.program("cleanupctl").env("S3_BUCKET", &other.bucket);
     let findings = diagnose(program()).await;
-    findings.assert_only(1, &["durability", "bucket binding"]);
+    findings.assert_only(1, &["durability", "bucket binding", "bodies"]);
     let words = [&*world.bucket, &*other.bucket, "correct S3_BUCKET", "--rebind-bucket"];
     findings.assert_says("bucket binding", "failure", &words);
     assert_done(&program().args(&["migrate", "--rebind-bucket"]).output().await);
@@ -217,7 +224,8 @@ async fn a_count_that_drifted_is_named_with_what_becomes_of_it() {
     world.put("two", "shared", In(60.0)).await;
     assert_eq!(wrong(&world, "one").await, "");
     world.run_sql("UPDATE content SET ref_count = 5").await;
-    let high = ["drift", "ref_count is 5", "2 pastes hold", "stay for good: correct the count"];
+    let high =
+        ["drift", "ref_count is 5", "2 pastes hold", "stay for good: `cleanupctl audit --repair`"];
     assert_says(&wrong(&world, "one").await, &high);
     world.run_sql("UPDATE content SET ref_count = 1").await;
     assert_says(&wrong(&world, "one").await, &["ref_count is 1", "recounts it"]);
@@ -240,4 +248,31 @@ async fn a_body_that_the_bucket_lost_is_named_with_its_key_and_both_ways_out() {
     assert_says(&wrong(&world, "it's").await, &["its body is missing", "nothing to do: a run"]);
     assert_done(&world.program("cleanup-worker").args(&["run"]).output().await);
     world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_no_row_knows_and_a_body_without_its_object_are_seen_by_the_doctor() {
+    let world = World::new().await;
+    let store = MemoryS3::start().await;
+    world.put_row("live", &hash("a"), Some("k/live"), 1, Never).await;
+    store.put("k/live", 1, DAYS);
+    let program = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &store.url);
+    let bind = world.program("cleanup-worker").env("AWS_ENDPOINT_URL", &store.url);
+    assert_done(&bind.args(&["run"]).output().await);
+    let looked_at = ["nothing is wrong of 1 objects and 1 bodies looked at"];
+    diagnose(program()).await.assert_says("bodies", "ok", &looked_at);
+    store.put("k/nobody's", 1, DAYS);
+    store.put("k/just uploaded", 1, Duration::ZERO);
+    let remedy = ["`cleanupctl audit`", "`cleanupctl audit --repair`"];
+    let found = diagnose(program()).await;
+    found.assert_says(
+        "bodies",
+        "warning",
+        &["1 objects are known to no row", remedy[0], remedy[1]],
+    );
+    assert_done(&program().args(&["audit", "--repair"]).output().await);
+    diagnose(program()).await.assert_says("bodies", "ok", &[]);
+    store.remove("k/live");
+    let found = diagnose(program()).await;
+    found.assert_says("bodies", "warning", &["1 bodies have no object", remedy[0]]);
 }

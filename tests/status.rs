@@ -96,7 +96,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     let claim = seen["workers"][0]["claim_ids"][0].as_i64().expect("a claim");
     let id = seen["workers"][0]["worker"].as_str().expect("a worker").to_string();
     let remedy_now = remedy(&seen, &format!("worker {id} has been silent for 60 s"));
-    assert_eq!(remedy_now, format!("if it is dead: cleanupctl reset {claim}"));
+    assert_eq!(remedy_now, format!("if it is dead: cleanupctl reset --worker {id}"));
     let text = screen(&world).await.stdout();
     assert!(text.contains(&id) && text.contains(&remedy_now), "{text}");
     let reset = world.program("cleanupctl").args(&["reset", &claim.to_string()]).output().await;

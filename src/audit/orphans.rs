@@ -56,27 +56,32 @@ impl Audit {
         &mut self,
         mut orphans: Vec<Listed>,
     ) -> Result<(), AuditError> {
-        let unknown = unknown(&self.db, &orphans).await?;
-        orphans.retain(|orphan| unknown.contains(&orphan.key));
-        self.retain_unchanged(&mut orphans).await?;
+        self.retain_orphans(&mut orphans).await?;
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let kept = sentinel::keep(&mut self.db, &keys).await?;
-        let keys: Vec<String> = kept.keys.iter().cloned().collect();
+        let refused: Vec<Listed> =
+            orphans.extract_if(.., |orphan| kept.refused.contains_key(&orphan.key)).collect();
+        orphans.retain(|orphan| kept.keys.contains(&orphan.key));
+        // Stored and released again while we looked: the fleet owes it by now, or has deleted it.
+        // From the sentinel on, nobody can store it any more: what is asked now stays so.
+        self.retain_orphans(&mut orphans).await?;
+        let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let mut left = self.erase(&keys).await?;
-        left.extend(kept.refused);
         self.report.fresh_objects += kept.held.len() as u64;
+        for orphan in &refused {
+            self.note_orphan(orphan, Err(kept.refused[&orphan.key].clone()));
+        }
         for orphan in &orphans {
-            match left.remove(&orphan.key) {
-                Some(reason) => self.note_orphan(orphan, Err(reason)),
-                None if kept.keys.contains(&orphan.key) => self.note_orphan(orphan, Ok(())),
-                None => {}
-            }
+            self.note_orphan(orphan, left.remove(&orphan.key).map_or(Ok(()), Err));
         }
         Ok(())
     }
 
-    /// Those that are still there; what was written anew since it was listed is fresh.
-    async fn retain_unchanged(&mut self, orphans: &mut Vec<Listed>) -> Result<(), AuditError> {
+    /// Those that no row knows and that are still there. What was written anew since it was listed is
+    /// fresh.
+    async fn retain_orphans(&mut self, orphans: &mut Vec<Listed>) -> Result<(), AuditError> {
+        let unknown = unknown(&self.db, orphans).await?;
+        orphans.retain(|orphan| unknown.contains(&orphan.key));
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let now = self.look_for(&keys).await?;
         orphans.retain(|orphan| now.contains_key(&orphan.key));

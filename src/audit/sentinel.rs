@@ -10,8 +10,9 @@
 //!
 //! Only after the sentinel's commit the object is deleted. Whoever ends in between leaves an object
 //! that only a sentinel knows, and the next audit finds it; so does it find an upload that arrives
-//! late. Doomed keys need no second look: an object that somebody will delete may as well be deleted
-//! now, since deletions are idempotent and keys are never used again.
+//! late. Between the look at the tables and the sentinel a body can be stored *and* released again:
+//! deleting what is doomed would do no harm, but would be called an orphan, so tables and bucket are
+//! asked once more, under the sentinel's protection.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,25 +1,32 @@
-//! `cleanupctl reset`: a claim whose worker is known to be dead, now instead of after `stuck_after`.
+//! `cleanupctl reset`: what a worker that is known to be dead holds, now instead of after `stuck_after`.
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use deadpool_postgres::Client;
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
+use uuid::Uuid;
 
 use crate::{
     cli::{Format, print, thousands},
     config::Settings,
     migrate,
     postgres::{Target, describe},
-    watchdog::reset::{LockedClaim, Why, reset},
+    watchdog::reset::{LockedClaim, Reset as WasReset, Why, reset},
 };
 
 const CLAIM: &str = include_str!("../../sql/queries/claim_to_reset.sql");
+const CLAIMS_OF_WORKER: &str = include_str!("../../sql/queries/claims_of_worker.sql");
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Reset {
     /// The claim's number, from `cleanupctl status` or a worker's log.
-    claim: i64,
+    #[arg(required_unless_present = "worker")]
+    claim: Option<i64>,
+    /// All open claims of this worker.
+    #[arg(long, value_name = "UUID", conflicts_with = "claim")]
+    worker: Option<Uuid>,
     /// Although its worker has been heard of lately.
     #[arg(long)]
     force: bool,
@@ -35,11 +42,12 @@ within the last three heartbeats is refused: stop that worker instead, it gives 
 
 Examples:
   cleanupctl status                  open claims and their last beats
-  cleanupctl reset 4711              its worker's machine is gone";
+  cleanupctl reset 4711              its worker's machine is gone
+  cleanupctl reset --worker 0f8b6a5e-…    all that it held";
 
 #[derive(Serialize)]
 struct Done {
-    claim: i64,
+    claims: Vec<i64>,
     pastes: usize,
     dead_letters: usize,
 }
@@ -49,7 +57,27 @@ impl Reset {
         let target = Target::new(settings, "cleanupctl", None)?;
         migrate::check(&target.open().await?).await?;
         let mut client = target.pool(2)?.get().await?;
-        let id = self.claim;
+        let claims = match self.worker {
+            Some(worker) => claims_of(&client, worker).await?,
+            None => self.claim.into_iter().collect(),
+        };
+        let mut done = Done { claims: Vec::new(), pastes: 0, dead_letters: 0 };
+        // One by one, as the watchdog does: see `CLAIMS_PER_TRANSACTION`.
+        for claim in claims {
+            let reset = self.reset(&mut client, settings, claim).await?;
+            done.claims.push(claim);
+            done.pastes += reset.rows;
+            done.dead_letters += reset.dead_letters;
+        }
+        print(self.format, &done, |done| {
+            let claims: Vec<String> = done.claims.iter().map(ToString::to_string).collect();
+            let claims = claims.join(", ");
+            format!("reset claim {claims}: {} pastes are due again", thousands(done.pastes))
+        });
+        Ok(0)
+    }
+
+    async fn reset(&self, client: &mut Client, settings: &Settings, id: i64) -> Result<WasReset> {
         let failed = |error: tokio_postgres::Error| match error.code() {
             Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                 anyhow!("claim {id} is being worked on at this moment: its worker lives")
@@ -79,10 +107,16 @@ impl Reset {
         let done =
             reset(&transaction, settings, &claim, Why::WorkerSilent).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
-        let done = Done { claim: id, pastes: done.rows, dead_letters: done.dead_letters };
-        print(self.format, &done, |done| {
-            format!("reset claim {}: {} pastes are due again", done.claim, thousands(done.pastes))
-        });
-        Ok(0)
+        Ok(done)
     }
+}
+
+async fn claims_of(client: &Client, worker: Uuid) -> Result<Vec<i64>> {
+    let known: &[i64] = &[];
+    let rows = client.query(CLAIMS_OF_WORKER, &[&worker, &known]).await;
+    let rows = rows.map_err(|error| anyhow!("cannot read claims: {}", describe(&error)))?;
+    if rows.is_empty() {
+        bail!("worker {worker} has no open claim; `cleanupctl status` shows who has");
+    }
+    Ok(rows.iter().map(|row| row.get("id")).collect())
 }

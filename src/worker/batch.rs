@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::{
     PhaseTimes, Worker, delete_objects::ObjectsGone, finish::Finished, settle::STEP_PATIENCE,
+    summary::ms,
 };
 use crate::{
     claim::{Claim, Released, StepError},
@@ -92,7 +93,7 @@ impl Worker {
         self.tally.failed(finished.failed.iter().map(|(code, _)| code.clone()));
         self.tally.finished(finished.rows, objects.deleted, released.bytes, &times);
         if !telemetry::bar_is_shown() {
-            report(claim, &finished, &objects, &released, started.elapsed());
+            report(claim, &finished, &objects, &released, &times);
         }
         Ok(())
     }
@@ -129,22 +130,28 @@ impl Worker {
     }
 }
 
-/// One event per batch: fields for filtering, a sentence for reading.
+/// One event per batch: fields for filtering, a sentence for reading. `elapsed_ms` is everything after
+/// the claim.
 fn report(
     claim: &Claim,
     finished: &Finished,
     gone: &ObjectsGone,
     released: &Released,
-    took: Duration,
+    times: &PhaseTimes,
 ) {
     let (id, rows, objects) = (claim.fence.claim, finished.rows, gone.deleted);
-    let elapsed_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     info!(
         claim = id,
         rows,
         objects,
         bytes = released.bytes,
-        elapsed_ms,
+        elapsed_ms = ms(times.release + times.delete + times.evict + times.finish),
+        lock_wait_ms = ms(times.lock_wait),
+        claim_ms = ms(times.claim),
+        release_ms = ms(times.release),
+        delete_ms = ms(times.delete),
+        evict_ms = ms(times.evict),
+        finish_ms = ms(times.finish),
         "finished claim {id}: {rows} pastes, {objects} objects"
     );
 }

@@ -150,7 +150,7 @@ pub(super) struct Figures {
 /// More failures than this are counted, not remembered by name.
 const FAILURES_BY_NAME: usize = 10_000;
 
-fn ms(time: Duration) -> u64 {
+pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -82,6 +82,24 @@ async fn an_object_that_the_fleet_deletes_while_the_audit_looks_is_no_orphan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_stored_and_doomed_while_the_audit_looks_is_no_orphan() {
+    let stage = Stage::new().await;
+    stage.store.put("key", 4, OLD);
+    let worker = stage.worker().await;
+    // No row knows it, and the bucket was asked once more.
+    stage.store.hold(Call::LookFor, 1);
+    let audit = stage.audit(&["--repair", "--grace", "0s"]).start();
+    stage.store.held().await;
+    stage.put_row("p", &hash("body"), Some("key"), 4, Ago(60.0)).await;
+    let claim = claim_some(&worker, 1).await;
+    worker.release(&claim).await.expect("release");
+    stage.store.let_go();
+    let report = report_of(&audit.end().await, 0);
+    assert_eq!(found(&report), 0, "{report:#}");
+    assert!(stage.store.has("key"), "it is the worker's to delete");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_nobody_inherited_is_an_orphan() {
     let (stage, worker) = stage().await;
     let claim = claim_some(&worker, 1).await;

@@ -12,6 +12,7 @@ pub mod memory_s3;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
+pub mod prometheus;
 pub mod proxy;
 pub mod random;
 pub mod seaweedfs;
@@ -130,11 +131,16 @@ impl World {
         self.settings.postgres_url().expect("a URL").expose_secret().to_string()
     }
 
+    /// `cleanupctl` under an auditor's login.
+    pub fn auditor(&self) -> Process {
+        self.program("cleanupctl").env("DATABASE_URL", &url_as(AUDITOR, &self.database_url))
+    }
+
     /// `cleanupctl audit` under the login that is its due.
     pub fn audit(&self, args: &[&str]) -> Process {
-        let audit = self.program("cleanupctl").args(&["audit", "--format", "json"]).args(args);
-        audit
-            .env("DATABASE_URL", &url_as(AUDITOR, &self.database_url))
+        self.auditor()
+            .args(&["audit", "--format", "json"])
+            .args(args)
             .env("AWS_ENDPOINT_URL", self.settings.s3.endpoint.as_deref().unwrap_or_default())
     }
 

@@ -137,10 +137,7 @@ fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Sett
                 worker.silent_s,
                 thousands(worker.pastes)
             ),
-            &format!(
-                "if it is dead: cleanupctl reset {}",
-                worker.claim_ids.first().copied().unwrap_or_default()
-            ),
+            &format!("if it is dead: cleanupctl reset --worker {}", worker.worker),
         );
     }
     if figures.dead_letters > 0 {
