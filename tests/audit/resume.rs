@@ -6,8 +6,11 @@ use serde_json::Value;
 
 use crate::{
     stage::{OLD, Stage, names, report_of},
-    support::{memory_s3::Call, process::Signal},
+    support::{connect, memory_s3::Call, process::Signal},
 };
+
+const CUT_OFF: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                       WHERE datname = current_database() AND application_name = 'cleanupctl audit'";
 
 /// 5,000 objects with orphans all over, and some wrong counts.
 async fn stage() -> (Stage, BTreeSet<String>) {
@@ -179,29 +182,56 @@ async fn a_repair_without_anything_to_delete_goes_on_where_it_ended() {
     assert_eq!((&second["objects"], &second["objects_deleted"]), (&1001.into(), &1.into()));
 }
 
+/// A thousand are reported, more are asked for, and then the page begins anew.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_while_it_repairs_deletes_and_tells_each_once() {
-    let (stage, orphans) = stage().await;
-    stage.run_sql("DELETE FROM pastes WHERE content_hash >= '\\xff'").await;
-    let unheld = "SELECT count(*) FROM content WHERE content_hash >= '\\xff'";
-    let unheld = stage.count(unheld).await;
-    let missing = stage.text("SELECT max(s3_key) FROM content WHERE s3_key < '5'").await;
-    stage.store.remove(&missing.expect("a key"));
-    stage.store.hold(Call::LookFor, 60);
-    let audit = stage.audit(&["--repair", "--list", "1000"]).start();
+async fn a_page_that_is_done_again_reports_no_missing_object_twice() {
+    let stage = Stage::new().await;
+    stage.fill(1500).await;
+    stage.keys().await.iter().for_each(|key| stage.store.remove(key));
+    stage.store.hold(Call::LookFor, 1200);
+    let audit = stage.audit(&[]).start();
     stage.store.held().await;
-    stage
-        .run_sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name = 'cleanupctl audit'",
-        )
-        .await;
+    stage.run_sql(CUT_OFF).await;
     stage.store.let_go();
     let report = report_of(&audit.end().await, 1);
-    assert_eq!(names(&report, "orphan"), orphans);
-    assert_eq!((&report["orphans"], &report["missing_objects"]), (&256.into(), &1.into()));
-    assert_eq!((&report["unheld_bodies"], &report["objects"]), (&unheld.into(), &5255.into()));
-    assert_eq!(report["objects_deleted"], 256 + unheld);
+    assert_eq!((&report["missing_objects"], &report["complete"]), (&1500.into(), &true.into()));
+}
+
+/// Two hundred are collected, somebody holds one of the rest, and then the page begins anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_is_done_again_collects_nothing_twice() {
+    let stage = Stage::new().await;
+    stage.fill(250).await;
+    stage.run_sql("DELETE FROM pastes").await;
+    let other = connect(&stage.database_url).await;
+    let lock = "BEGIN; SELECT FROM content ORDER BY content_hash DESC LIMIT 1 FOR UPDATE";
+    other.batch_execute(lock).await.expect("lock");
+    let audit = stage.audit(&["--repair"]).start();
+    stage.until_the_audit_waits().await;
+    stage.run_sql(CUT_OFF).await;
+    other.batch_execute("ROLLBACK").await.expect("let go");
+    let report = report_of(&audit.end().await, 0);
+    assert_eq!((&report["unheld_bodies"], &report["repaired"]), (&250.into(), &250.into()));
+    assert_eq!((&report["objects_deleted"], stage.store.len()), (&250.into(), 0));
+}
+
+/// While it deletes, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_lost_among_the_deletions_leaves_nothing_out() {
+    let stage = Stage::new().await;
+    stage.fill(400).await;
+    stage.run_sql("DELETE FROM pastes WHERE content_hash < '\\x80'").await;
+    (0..50).for_each(|n| stage.store.put(&format!("orphan/{n}"), 4, OLD));
+    let held = stage.count("SELECT count(*) FROM pastes").await;
+    stage.store.hold(Call::Delete, 1);
+    let audit = stage.audit(&["--repair"]).start();
+    stage.store.held().await;
+    stage.run_sql(CUT_OFF).await;
+    stage.store.let_go();
+    let report = report_of(&audit.end().await, 0);
+    assert_eq!((&report["orphans"], &report["repaired"]), (&50.into(), &(450 - held).into()));
+    assert_eq!(stage.store.len() as i64, held);
+    stage.assert_nothing_wrong().await;
 }
 
 /// Killed between a body's row and its object: the row is a sentinel, and no count shows the object.
