@@ -1,6 +1,11 @@
 //! What the three programs have in common: `--config`, `--format`, exit codes, one line of error.
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode};
+use std::{
+    io::{ErrorKind, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -35,20 +40,43 @@ pub enum Format {
 }
 
 /// Prints a result: as text by `show`, or as one JSON object.
-pub fn print<T: Serialize>(format: Format, value: &T, show: impl FnOnce(&T) -> String) {
+/// False: nobody listens any more.
+pub fn print<T: Serialize>(format: Format, value: &T, show: impl FnOnce(&T) -> String) -> bool {
     match format {
-        Format::Text => println!("{}", show(value)),
+        Format::Text => say(&show(value)),
         Format::Json => match serde_json::to_string(value) {
-            Ok(json) => println!("{json}"),
-            Err(error) => eprintln!("cannot print the result: {error}"),
+            Ok(json) => say(&json),
+            Err(error) => untold(&error.to_string()),
         },
     }
+}
+
+/// A result could not be printed: the work is done, and the exit code says that nobody was told.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+/// A line of the result. Whoever reads no further (`| head -1`) has heard enough. False: nobody
+/// listens any more.
+pub fn say(line: &str) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    let said = stdout.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout.flush());
+    match said {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => false,
+        Err(error) => untold(&error.to_string()),
+    }
+}
+
+fn untold(reason: &str) -> bool {
+    UNTOLD.store(true, Ordering::Release);
+    complain("stdout", &format!("the result cannot be printed: {reason}"));
+    false
 }
 
 /// Runs a program's `main`: one line on stderr when it fails, 2 for config, 1 for the rest.
 pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) -> ExitCode {
     crate::failpoint::arm();
     match run.await {
+        Ok(0) if UNTOLD.load(Ordering::Acquire) => ExitCode::from(1),
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             complain(program, &format!("{error:#}"));
@@ -57,9 +85,15 @@ pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) 
     }
 }
 
-/// One line of error, in one piece: several processes may share a log.
+/// One line of error.
 pub fn complain(program: &str, error: &str) {
-    let _ = std::io::stderr().write_all(format!("{program}: {error}\n").as_bytes());
+    remark(&format!("{program}: {error}"));
+}
+
+/// A line on stderr, in one piece: several processes may share a log. If it cannot be written, the
+/// work goes on all the same.
+pub fn remark(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// 1234567 → "1,234,567".

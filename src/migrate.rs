@@ -171,6 +171,11 @@ async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
     }
 }
 
+/// What would break the protocol and was not there, or was removed, when the database was migrated.
+pub async fn blockers(client: &Client) -> Result<Vec<String>, tokio_postgres::Error> {
+    preflight::blockers(client).await
+}
+
 /// The indexes that are not there, or not valid, and have no stand-in of the owner's.
 pub async fn missing_indexes(client: &Client) -> Result<Vec<&'static str>, tokio_postgres::Error> {
     let mut missing = Vec::new();

@@ -325,6 +325,10 @@ impl Objects {
                 ObjectsError::Denied { bucket, reason }
             }
             CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason },
+            // Nothing was sent: there is nobody to sign as.
+            CallError::Again { reason, .. } if reason.contains("no credentials") => {
+                ObjectsError::Denied { bucket, reason }
+            }
             CallError::Again { reason, .. } => ObjectsError::Unavailable { bucket, reason },
         }
     }

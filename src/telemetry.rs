@@ -23,7 +23,11 @@ pub fn start(log: &Log) {
         LogFormat::Json => false,
         LogFormat::Auto => stderr().is_terminal(),
     };
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| AroundBar);
+    // Without a word when the log itself fails (a full disk, a closed pipe): the work goes on.
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .log_internal_errors(false)
+        .with_writer(|| AroundBar);
     // A second start (as in tests) is not an error.
     let _ = if text {
         lines.with_ansi(stderr().is_terminal()).with_target(false).try_init()

@@ -140,6 +140,7 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "clock",
         "durability",
         "standbys",
+        "blockers",
         "bucket binding",
         "bodies",
         "pause",

@@ -99,7 +99,7 @@ async fn a_requeued_dead_letter_gets_one_more_attempt_and_the_others_none() {
 async fn requeue_without_saying_which_is_refused() {
     let world = World::new().await;
     dead_letters(&world, 2).await;
-    ctl(&world, &["requeue"]).await.assert_refused(1, &["which ones", "--all"]);
+    ctl(&world, &["requeue"]).await.assert_refused(2, &["which ones", "--all"]);
     assert_eq!(world.count("SELECT count(*) FROM pastes WHERE retry_at < 'infinity'").await, 0);
 }
 

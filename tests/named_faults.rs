@@ -47,8 +47,16 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
     let (url, _empty) = empty_database().await;
     let program = || world.program("cleanupctl").env("DATABASE_URL", &url);
     let findings = diagnose(program()).await;
-    let needing =
-        ["rights", "indexes", "bucket binding", "bodies", "pause", "claims", "dead letters"];
+    let needing = [
+        "rights",
+        "indexes",
+        "blockers",
+        "bucket binding",
+        "bodies",
+        "pause",
+        "claims",
+        "dead letters",
+    ];
     findings.assert_only(1, &[&["schema", "durability"][..], &needing].concat());
     findings.assert_says("schema", "failure", &["not there", "run `cleanupctl migrate`"]);
     for check in needing {
@@ -161,17 +169,17 @@ async fn kill_a_worker(world: &World) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_it_now() {
     let world = World::new().await;
-    let claim = kill_a_worker(&world).await;
+    kill_a_worker(&world).await;
     doctor(&world).await.assert_says("claims", "ok", &["no worker is silent"]);
     world.silence_claims(40.0).await;
     let worker = world.text("SELECT worker::text FROM deletion_claims").await.expect("a worker");
     let findings = doctor(&world).await;
     findings.assert_only(0, &["durability", "claims"]);
-    let reset = format!("`cleanupctl reset {claim}`");
+    let reset = format!("`cleanupctl reset --worker {worker}`");
     let words =
         [&*worker, "has been silent for", "1 pastes", "the watchdog resets it in 1h 59m", &reset];
     findings.assert_says("claims", "warning", &words);
-    let done = world.program("cleanupctl").args(&["reset", &claim.to_string()]).output().await;
+    let done = world.program("cleanupctl").args(&["reset", "--worker", &worker]).output().await;
     assert_done(&done);
     doctor(&world).await.assert_only(0, &["durability"]);
 }
@@ -215,6 +223,31 @@ async fn a_paused_fleet_is_a_warning_with_the_reason_until_it_is_resumed() {
     findings.assert_says("pause", "warning", &["paused", "a move, ask Ada", "`cleanupctl resume`"]);
     assert_done(&world.program("cleanupctl").args(&["resume"]).output().await);
     doctor(&world).await.assert_says("pause", "ok", &["not paused"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_added_to_the_tables_and_is_in_the_way_is_a_failure_until_it_is_removed() {
+    let world = World::new().await;
+    world.run_sql("ALTER TABLE pastes ALTER content_hash SET NOT NULL").await;
+    let findings = doctor(&world).await;
+    findings.assert_only(1, &["durability", "blockers"]);
+    let words = ["NOT NULL on pastes.content_hash", "cleanupctl migrate --remove-blockers"];
+    findings.assert_says("blockers", "failure", &words);
+    let removed = world.program("cleanupctl").args(&["migrate", "--remove-blockers"]);
+    assert_done(&removed.output().await);
+    doctor(&world).await.assert_says("blockers", "ok", &[]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_could_not_start_is_remembered_with_its_reason() {
+    let world = World::new().await;
+    let worker = world.program("cleanup-worker").args(&["run"]).env("S3_BUCKET", "no-such-bucket");
+    assert_eq!(worker.output().await.code(), 1);
+    let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
+    assert_says(&status, &["failed", "does not exist; create it", "cleanupctl doctor"]);
+    let counted = "SELECT count(*) FROM cleanup_runs
+                   WHERE figures @> '{\"runs.failed\": 1, \"s3_errors.denied\": 1}'";
+    assert_eq!(world.count(counted).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -115,3 +115,38 @@ async fn a_sweep_that_hangs_does_not_keep_a_run_or_a_watchdog_from_stopping() {
         assert_eq!(ended.expect("it hears the signal").code(), code, "{program}");
     }
 }
+
+/// Runs it with its output led to a place of the test's choice.
+async fn with_output(world: &World, program: &str, args: &[&str], redirect: &str) -> i32 {
+    let path = match program {
+        "cleanup-worker" => env!("CARGO_BIN_EXE_cleanup-worker"),
+        "cleanup-watchdog" => env!("CARGO_BIN_EXE_cleanup-watchdog"),
+        _ => env!("CARGO_BIN_EXE_cleanupctl"),
+    };
+    let shell = format!("set -o pipefail; {path} {} {redirect}", args.join(" "));
+    let url = if program == "cleanup-watchdog" { &world.watchdog_url } else { &world.worker_url() };
+    let run = world.program("bash").args(&["-c", &shell]).env("DATABASE_URL", url);
+    run.output().await.code()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_or_a_result_that_cannot_be_written_never_stops_the_work() {
+    let world = World::new().await;
+    for redirect in ["2>/dev/full", "2>&1 >/dev/null | head -1 >/dev/null", "2>&-"] {
+        world.run_sql("DELETE FROM pastes; DELETE FROM content").await;
+        world.put_many(50, 50).await;
+        let args = ["run", "--batch-size", "10", "--concurrency", "2"];
+        let code = with_output(&world, "cleanup-worker", &args, redirect).await;
+        assert_eq!(code, 0, "{redirect}");
+        assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0, "{redirect}");
+        assert_eq!(with_output(&world, "cleanup-watchdog", &["--once"], redirect).await, 0);
+    }
+    world.put_many(50, 50).await;
+    let code = with_output(&world, "cleanup-worker", &["run"], ">/dev/full 2>/dev/null").await;
+    assert_eq!(code, 1, "the work is done, but nobody was told");
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
+    for args in [&["status"][..], &["status", "--watch", "200ms"], &["config"]] {
+        let code = with_output(&world, "cleanupctl", args, "2>/dev/null | true").await;
+        assert_eq!(code, 0, "{args:?}: nobody listens, and that is no failure");
+    }
+}

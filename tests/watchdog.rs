@@ -355,6 +355,9 @@ async fn a_claim_that_cannot_be_reset_does_not_keep_the_others_from_it() {
     holding.query(lock, &[&blocked.pastes[0].short_code]).await.expect("lock");
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, world.count(IN_PROGRESS).await), (1, 10));
+    let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
+    assert_eq!(once.code(), 1, "cron should hear of it: {}", once.stdout());
+    assert!(once.stdout().contains("1 claims could not be reset"), "{}", once.stdout());
     holding.rollback().await.expect("rollback");
     assert_eq!(world.sweep().await.reset.claims, 1);
     assert_eq!(world.count(IN_PROGRESS).await, 0);

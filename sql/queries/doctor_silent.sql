@@ -1,7 +1,7 @@
 -- Doctor: workers that hold claims and have been silent, the longest one first.
 -- $1 for how long, in seconds.
 -- Zero rows: whoever holds something has been heard of.
-SELECT worker, array_agg(id ORDER BY id) AS claims, sum(rows_claimed)::bigint AS pastes,
+SELECT worker, sum(rows_claimed)::bigint AS pastes,
        (extract(epoch FROM now() - min(heartbeat_at)))::float8 AS silent_s
 FROM deletion_claims
 WHERE finished_at IS NULL AND reset_at IS NULL

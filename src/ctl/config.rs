@@ -1,5 +1,5 @@
 //! `cleanupctl config`: every setting, its meaning, its default, its variable.
 
 pub(super) fn print() {
-    print!("{}", crate::config::default_toml());
+    crate::cli::say(crate::config::default_toml().trim_end());
 }

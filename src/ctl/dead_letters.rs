@@ -1,12 +1,12 @@
 //! `cleanupctl dead-letters` and `requeue`: pastes that failed for good, until a person has looked.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
 
 use crate::{
     cli::{Format, print, table, thousands},
-    config::Settings,
+    config::{ConfigError, Settings},
     migrate,
     postgres::describe,
     printable::printable,
@@ -36,7 +36,8 @@ row of it cannot be changed, or it killed its worker. Mend the cause, then `clea
 
 Examples:
   cleanupctl dead-letters
-  cleanupctl dead-letters --error-contains AccessDenied --format json | jq -r '.dead_letters[].short_code'";
+  cleanupctl dead-letters --error-contains AccessDenied
+  cleanupctl dead-letters --format json | jq -r '.dead_letters[].short_code'";
 
 #[derive(Args, Debug)]
 #[command(after_help = REQUEUE_HELP)]
@@ -129,7 +130,8 @@ fn show(list: &List) -> String {
 impl Requeue {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         if self.short_codes.is_empty() && self.error_contains.is_none() && !self.all {
-            bail!("which ones? Name short codes, or --error-contains TEXT, or --all");
+            let usage = "which ones? Name short codes, or --error-contains TEXT, or --all";
+            return Err(ConfigError::Invalid(usage.into()).into());
         }
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;

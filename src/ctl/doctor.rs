@@ -93,6 +93,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         schema,
         look(db, "rights", rights::rights).await,
         look(current, "indexes", upkeep::indexes).await,
+        look(current, "blockers", upkeep::blockers).await,
         look(db, "autovacuum", upkeep::autovacuum).await,
         look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
         look(db, "clock", clock::postgres).await,

@@ -2,8 +2,15 @@
 
 use anyhow::{Result, anyhow};
 use clap::Args;
+use tokio_postgres::Client;
 
-use crate::{config::Settings, migrate, postgres::describe};
+use crate::{
+    cli::{remark, say},
+    config::Settings,
+    fleet, migrate,
+    objects::Objects,
+    postgres::describe,
+};
 
 const REBIND_BUCKET: &str = include_str!("../../sql/queries/rebind_bucket.sql");
 
@@ -25,20 +32,31 @@ impl Migrate {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         let client = super::connect(settings).await?;
         let options = migrate::Options { remove_blockers: self.remove_blockers, roles: self.roles };
-        let report = migrate::migrate(&client, &options, &mut |line| eprintln!("{line}")).await?;
+        let report = migrate::migrate(&client, &options, &mut remark).await?;
         if self.rebind_bucket {
-            let bucket = settings.bucket()?;
-            let rebound = client.execute(REBIND_BUCKET, &[&bucket, &settings.s3.prefix]).await;
-            rebound.map_err(|error| anyhow!("cannot rebind the bucket: {}", describe(&error)))?;
+            rebind_bucket(&client, settings).await?;
         }
         let rebuilt = report.indexes_rebuilt.iter().map(|index| format!("rebuilt {index}"));
         let removed = report.blockers_removed.iter().map(|blocker| format!("removed {blocker}"));
+        let roles = self.roles.then(|| "roles granted".to_string());
         let done: Vec<String> =
-            report.applied.iter().cloned().chain(rebuilt).chain(removed).collect();
-        match done.is_empty() {
-            true => println!("the schema is current"),
-            false => println!("migrated: {}", done.join(", ")),
-        }
+            report.applied.iter().cloned().chain(rebuilt).chain(removed).chain(roles).collect();
+        say(&match done.is_empty() {
+            true => "the schema is current".to_string(),
+            false => format!("migrated: {}", done.join(", ")),
+        });
         Ok(0)
     }
+}
+
+/// To one that can be deleted in: a mistyped bucket must not be remembered.
+async fn rebind_bucket(client: &Client, settings: &Settings) -> Result<()> {
+    let objects = Objects::new(settings).await?;
+    objects.probe().await?;
+    let before = fleet::read(client).await?.bucket.unwrap_or_else(|| "none".into());
+    let (bucket, prefix) = (objects.bucket(), objects.prefix());
+    let rebound = client.execute(REBIND_BUCKET, &[&bucket, &prefix]).await;
+    rebound.map_err(|error| anyhow!("cannot rebind the bucket: {}", describe(&error)))?;
+    remark(&format!("this database belonged to bucket {before:?}, and belongs to {bucket:?} now"));
+    Ok(())
 }

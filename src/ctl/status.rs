@@ -4,7 +4,7 @@ mod look;
 mod screen;
 
 use std::{
-    io::{IsTerminal, Write, stdout},
+    io::{IsTerminal, stdout},
     time::Duration,
 };
 
@@ -32,6 +32,7 @@ pub(super) struct Status {
 }
 
 const HELP: &str = "\
+What it shows:
   backlog         due right now; counted up to 100,000, estimated from a sample of the table beyond
   oldest overdue  how long the paste that comes next has been due
   rate, drained   pastes a second over the last minute, and when the backlog is gone at that rate
@@ -65,18 +66,18 @@ impl Status {
             let next = Instant::now() + every.max(FASTEST);
             let seen = look::look(&mut client, settings).await?;
             trend.add(&seen);
-            self.draw(&seen, &trend)?;
+            if !self.draw(&seen, &trend) {
+                return Ok(0);
+            }
             sleep_until(next).await;
         }
     }
 
-    fn draw(&self, seen: &Seen, trend: &Trend) -> Result<()> {
+    /// False: nobody watches any more.
+    fn draw(&self, seen: &Seen, trend: &Trend) -> bool {
         let live = self.format == Format::Text && stdout().is_terminal();
-        if live {
-            // Home, and clear what is left of the last screen: no flicker.
-            print!("\x1b[H\x1b[J");
-        }
-        print(self.format, seen, |seen| screen::show(seen, Some(trend)));
-        Ok(stdout().flush()?)
+        // Home, and clear what is left of the last screen: no flicker.
+        let clear = if live { "\x1b[H\x1b[J" } else { "" };
+        print(self.format, seen, |seen| format!("{clear}{}", screen::show(seen, Some(trend))))
     }
 }

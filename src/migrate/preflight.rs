@@ -50,6 +50,13 @@ pub async fn look(client: &Client) -> Result<Findings, MigrateError> {
     Ok(findings)
 }
 
+/// Only what would break the protocol.
+pub async fn blockers(client: &Client) -> Result<Vec<String>, tokio_postgres::Error> {
+    let rows = client.query(PREFLIGHT, &[]).await?;
+    let blockers = rows.iter().filter(|row| row.get::<_, String>(0) == "blocker");
+    Ok(blockers.map(|row| row.get(1)).collect())
+}
+
 async fn count_violations(client: &Client) -> Result<Vec<String>, MigrateError> {
     let failed = MigrateError::while_doing("check the data of the existing tables");
     let mut problems = Vec::new();

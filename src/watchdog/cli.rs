@@ -6,8 +6,12 @@ use anyhow::Result;
 use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
-use super::Watchdog;
-use crate::{cli::Common, http, shutdown::Shutdown};
+use super::{Swept, Watchdog};
+use crate::{
+    cli::{Common, say},
+    http,
+    shutdown::Shutdown,
+};
 
 /// Resets the claims of workers that went silent, prunes history, serves health and metrics.
 #[derive(Parser, Debug)]
@@ -25,7 +29,8 @@ A claim is reset when its worker did not beat for watchdog.stuck_after (default 
 beat every 10 s, so a minute is safe, too; less than three heartbeats is refused.
 
 It needs DATABASE_URL only. Serves /healthz, /readyz and /metrics on watchdog.listen
-(default 127.0.0.1:9464). Exit codes: 0 stopped as asked; 1 failed; 2 usage or config.
+(default 127.0.0.1:9464). Exit codes: 0 stopped as asked; 1 failed, or (with --once) a claim could
+not be reset; 2 usage or config.
 
 Examples:
   cleanup-watchdog                                    the sidecar
@@ -40,12 +45,19 @@ impl WatchdogCli {
             let watchdog = Watchdog::start(settings).await?;
             watchdog.before_first_tick(&CancellationToken::new()).await;
             let ticked = watchdog.tick().await?;
-            let (claims, rows) = (ticked.swept.reset.claims, ticked.swept.reset.rows);
-            println!(
-                "reset {claims} claims ({rows} pastes) and {} pastes without an open claim",
-                ticked.swept.orphans
-            );
-            return Ok(0);
+            let Swept { reset, orphans, stubborn, .. } = ticked.swept;
+            let held = match stubborn {
+                0 => String::new(),
+                _ => format!(
+                    "; {stubborn} claims could not be reset, since somebody holds their rows: \
+                     `cleanupctl doctor --long-transaction 1m` names the transaction"
+                ),
+            };
+            say(&format!(
+                "reset {} claims ({} pastes) and {orphans} pastes without an open claim{held}",
+                reset.claims, reset.rows
+            ));
+            return Ok(u8::from(stubborn > 0));
         }
         let shutdown = Shutdown::on_signals()?;
         let listener = http::listen(settings.watchdog.listen).await?;

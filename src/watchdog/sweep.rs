@@ -32,6 +32,8 @@ pub struct Swept {
     pub reset: Reset,
     /// Rows in progress without an open claim.
     pub orphans: u64,
+    /// Claims that could not be reset: somebody holds their rows.
+    pub stubborn: usize,
 }
 
 /// Before the first sweep of a process: a server that has just started may have been away for longer
@@ -78,6 +80,7 @@ impl From<tokio_postgres::Error> for SweepError {
 pub async fn sweep(pool: &Pool, settings: &Settings, look: Look) -> Result<Swept, SweepError> {
     let (mut swept, mut stubborn) = (Swept::default(), Vec::new());
     while answered(sweep_some(pool, settings, look, &mut swept, &mut stubborn)).await? {}
+    swept.stubborn = stubborn.len();
     Ok(swept)
 }
 

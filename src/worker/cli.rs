@@ -8,7 +8,9 @@ use chrono_tz::Tz;
 use clap::{Args, Parser, Subcommand};
 use tokio::time::Instant;
 
-use super::{Worker, dry_run, report, run::Options, schedule::schedule};
+use super::{
+    Worker, dry_run, record::record_failed_start, report, run::Options, schedule::schedule,
+};
 use crate::{
     cli::{Common, Format, bytes, complain, print, thousands},
     config::{ConfigError, Settings, parse_duration},
@@ -94,7 +96,14 @@ impl WorkerCli {
                 say_what_would_go(&settings, args).await
             }
             Command::Run(args) => {
-                let worker = Worker::start(Arc::clone(&settings), Shutdown::on_signals()?).await?;
+                let started = Worker::start(Arc::clone(&settings), Shutdown::on_signals()?).await;
+                let worker = match started {
+                    Ok(worker) => worker,
+                    Err(failure) => {
+                        record_failed_start(&settings, &failure).await;
+                        return Err(failure);
+                    }
+                };
                 let summary = worker.run(args.options(&settings)).await;
                 print(args.format, &summary, report::show);
                 if let Some(error) = &summary.error {
@@ -104,7 +113,9 @@ impl WorkerCli {
             }
             Command::Schedule(args) => {
                 let shutdown = Shutdown::on_signals()?;
-                let report = |summary: &_| print(args.format, summary, report::show);
+                let report = |summary: &_| {
+                    print(args.format, summary, report::show);
+                };
                 let options = || Ok(args.options(&settings));
                 schedule(Arc::clone(&settings), shutdown, options, report).await?;
                 Ok(0)

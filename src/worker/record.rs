@@ -1,17 +1,25 @@
 //! The run's own record in `cleanup_runs`: for `status` and metrics, never for a decision. What cannot
 //! be written down is made up for by the next report, and stops nobody.
 
+use std::time::Duration;
+
 use serde_json::{Map, json};
-use tokio_postgres::GenericClient;
+use tokio::time::timeout;
+use tokio_postgres::{GenericClient, types::ToSql};
+use tracing::debug;
+use uuid::Uuid;
 
 use super::{
     Worker,
     summary::{Figures, StoppedBecause, Summary},
 };
+use crate::{config::Settings, objects::ObjectsError, postgres::Target};
 
 const RECORD: &str = include_str!("../../sql/queries/record_run.sql");
 /// An error may be long; its beginning says what it is.
 const LONGEST_ERROR: usize = 500;
+/// Whoever could not start should not also be slow to say so.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// So far.
@@ -93,6 +101,45 @@ impl Worker {
         }
         told.retain(|_, value| value.as_f64() != Some(0.0));
         serde_json::Value::Object(told).to_string()
+    }
+}
+
+/// A run that could not even start, so that `status` and alerts know of it: unless it is Postgres itself
+/// that does not answer, or has no such table.
+pub(super) async fn record_failed_start(settings: &Settings, failure: &anyhow::Error) {
+    let mut told = Map::from_iter([("runs.failed".to_string(), json!(1))]);
+    match failure.downcast_ref::<ObjectsError>() {
+        Some(ObjectsError::Unavailable { .. }) => {
+            told.insert("s3_errors.unavailable".into(), json!(1))
+        }
+        Some(_) => told.insert("s3_errors.denied".into(), json!(1)),
+        None => None,
+    };
+    let told = serde_json::Value::Object(told).to_string();
+    let error: String =
+        format!("{failure:#}").replace('\0', " ").chars().take(LONGEST_ERROR).collect();
+    let written = async {
+        let client = Target::new(settings, "cleanup-worker", None)?.open().await?;
+        let (none, failed, waiting) = (0_i64, StoppedBecause::Failed.name(), None::<String>);
+        let row: [&(dyn ToSql + Sync); 12] = [
+            &Uuid::new_v4(),
+            &host(),
+            &0.0_f64,
+            &true,
+            &failed,
+            &error,
+            &none,
+            &none,
+            &none,
+            &none,
+            &waiting,
+            &told,
+        ];
+        client.execute(RECORD, &row).await?;
+        anyhow::Ok(())
+    };
+    if let Ok(Err(reason)) = timeout(PATIENCE, written).await {
+        debug!("that this run did not start could not be recorded: {reason:#}");
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tracing::{error, info, warn};
 
-use super::{Worker, run::Options, summary::Summary};
+use super::{Worker, record::record_failed_start, run::Options, summary::Summary};
 use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
 /// Runs on every tick until asked to stop. A tick that finds the last run still going is skipped.
@@ -39,7 +39,10 @@ pub async fn schedule(
         }
         match start(&settings, &shutdown).await {
             Ok(worker) => report(&worker.run(options()?).await),
-            Err(failure) => error!("this night's run could not start: {failure:#}"),
+            Err(failure) => {
+                error!("this night's run could not start: {failure:#}");
+                record_failed_start(&settings, &failure).await;
+            }
         }
         running.store(false, Ordering::Release);
     }

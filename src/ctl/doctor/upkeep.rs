@@ -25,6 +25,17 @@ pub(super) async fn indexes(client: &Client) -> Result<Outcome> {
     })
 }
 
+/// What somebody has added to the tables since they were migrated.
+pub(super) async fn blockers(client: &Client) -> Result<Outcome> {
+    let blockers = migrate::blockers(client).await.map_err(failed)?;
+    Ok(match blockers.is_empty() {
+        true => ok("nothing in the tables is in the way"),
+        false => {
+            failure(printable(&blockers.join("; ")), "run `cleanupctl migrate --remove-blockers`")
+        }
+    })
+}
+
 pub(super) async fn transactions(client: &Client, long: Duration) -> Result<Outcome> {
     let row = client.query_one(TRANSACTIONS, &[&long.as_secs_f64()]).await.map_err(failed)?;
     let oldest = row.get::<_, Option<String>>("who").zip(row.get("end_it"));

@@ -20,19 +20,13 @@ const COUNTED: i64 = 10_000;
 /// A worker that holds claims and has been silent for longer than one that lives would be.
 struct Silent {
     worker: Uuid,
-    claims: Vec<i64>,
     pastes: i64,
     silent_s: f64,
 }
 
 impl From<&Row> for Silent {
     fn from(row: &Row) -> Self {
-        Self {
-            worker: row.get("worker"),
-            claims: row.get("claims"),
-            pastes: row.get("pastes"),
-            silent_s: row.get("silent_s"),
-        }
+        Self { worker: row.get("worker"), pastes: row.get("pastes"), silent_s: row.get("silent_s") }
     }
 }
 
@@ -63,19 +57,13 @@ fn judge_silent(silent: &[Silent], settings: &Settings) -> Outcome {
     if left + watchdog.tick.as_secs_f64() < 0.0 {
         return warning(
             found,
-            "no watchdog resets it: start cleanup-watchdog, or run `cleanup-watchdog --once`",
+            "no watchdog resets it: start cleanup-watchdog, or run `cleanup-watchdog --once`; if that \
+             does not help, `cleanupctl doctor --long-transaction 1m` names who holds its rows",
         );
     }
-    let (left, reset) = (spell(left.max(0.0)), reset(&first.claims));
+    let left = spell(left.max(0.0));
+    let reset = format!("`cleanupctl reset --worker {}`", first.worker);
     warning(found, format!("the watchdog resets it in {left}; if it is dead for sure: {reset}"))
-}
-
-fn reset(claims: &[i64]) -> String {
-    let numbers = claims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    match claims {
-        [_] => format!("`cleanupctl reset {numbers}`"),
-        _ => format!("`for claim in {numbers}; do cleanupctl reset $claim; done`"),
-    }
 }
 
 fn spell(seconds: f64) -> String {
@@ -120,12 +108,12 @@ mod tests {
     fn what_a_silent_worker_means_depends_on_for_how_long() {
         let settings = crate::config::defaults();
         let said = |silent_s: f64| {
-            let one = Silent { worker: Uuid::nil(), claims: vec![7, 9], pastes: 1200, silent_s };
+            let one = Silent { worker: Uuid::nil(), pastes: 1200, silent_s };
             format!("{:?}", judge_silent(&[one], &settings))
         };
         let hour = said(3600.0);
         assert!(hour.contains("silent for 1h") && hour.contains("resets it in 1h"), "{hour}");
-        assert!(hour.contains("for claim in 7 9; do cleanupctl reset $claim; done"), "{hour}");
+        assert!(hour.contains("cleanupctl reset --worker 0000"), "{hour}");
         assert!(said(7230.0).contains("resets it in 0s"), "the watchdog has a tick to look");
         assert!(said(7261.0).contains("cleanup-watchdog --once"), "nobody looked");
     }

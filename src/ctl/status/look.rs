@@ -13,6 +13,8 @@ use crate::{
 const OPEN_CLAIMS: &str = include_str!("../../../sql/queries/open_claims.sql");
 const LAST_RUNS: &str = include_str!("../../../sql/queries/last_runs.sql");
 const RUNS_SHOWN: i32 = 5;
+/// A run each night is missed after this.
+const A_NIGHT_AND_A_DAY_S: f64 = 26.0 * 3600.0;
 
 #[derive(Serialize)]
 pub(super) struct Seen {
@@ -118,10 +120,12 @@ fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Sett
     if figures.stuck_claims > 0 {
         add(
             format!(
-                "{} claims are silent for longer than watchdog.stuck_after: no watchdog runs",
+                "{} claims are silent for longer than watchdog.stuck_after, and nobody has reset \
+                 them: no watchdog runs, or a transaction holds their rows",
                 thousands(figures.stuck_claims)
             ),
-            "start cleanup-watchdog; at once: cleanup-watchdog --once",
+            "start cleanup-watchdog; at once: cleanup-watchdog --once; then: cleanupctl doctor \
+             --long-transaction 1m",
         );
     }
     let (beats, stuck) = (settings.worker.three_heartbeats(), settings.watchdog.stuck_after);
@@ -140,6 +144,14 @@ fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Sett
             &format!("if it is dead: cleanupctl reset --worker {}", worker.worker),
         );
     }
+    let idle_s = figures.now_s - figures.last_start_s.unwrap_or_default();
+    if idle_s.min(figures.oldest_overdue_s.unwrap_or_default()) > A_NIGHT_AND_A_DAY_S {
+        let what = format!(
+            "{} pastes are due, and no run has started for more than a day",
+            thousands(figures.backlog)
+        );
+        add(what, "what should have started one? by hand: cleanup-worker run");
+    }
     if figures.dead_letters > 0 {
         add(
             format!("{} pastes failed for good", thousands(figures.dead_letters)),
@@ -155,7 +167,11 @@ fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Sett
     let stopped = runs.iter().find(|run| run.state != "running");
     if let Some(run) = stopped.filter(|run| matches!(&*run.state, "failed" | "brake")) {
         let why = run.error.as_deref().unwrap_or("no reason is recorded");
-        add(format!("the last run stopped because of {}: {why}", run.state), "cleanupctl doctor");
+        let remedy = match &*run.state {
+            "brake" => "cleanup-worker run --dry-run shows how much; ops/RUNBOOK.md#brake",
+            _ => "cleanupctl doctor",
+        };
+        add(format!("the last run ended with {:?}: {why}", run.state), remedy);
     }
     todo
 }
