@@ -1,8 +1,8 @@
 //! Every metric, declared once with its help. Nothing here asks the database: the watchdog looks once a
 //! tick, and a scrape shows what it saw.
 //!
-//! To add a counter: count it in a worker's [record](crate::worker) or in `count_claims.sql`, and
-//! declare it in [`COUNTERS`].
+//! To add a counter: count it in a worker's record or in `count_claims.sql`, and
+//! declare it in `COUNTERS`.
 
 mod render;
 

@@ -1,12 +1,12 @@
 //! The audit: bucket against tables in both directions, while fleet and writers go on.
 //!
-//! Three walks, each in pages and in constant memory: the counts of content ([`counts`]), the bodies
-//! that pastes hold ([`pastes`]), and the bucket's listing merged with the keys that content knows
-//! ([`bucket`]). Everything they come upon is only a suspicion, for it is older than a moment: it
+//! Three walks, each in pages and in constant memory: the counts of content (`counts`), the bodies
+//! that pastes hold (`pastes`), and the bucket's listing merged with the keys that content knows
+//! (`bucket`). Everything they come upon is only a suspicion, for it is older than a moment: it
 //! is asked again, in an order that no interleaving can break, before it is reported
-//! ([`orphans`], [`missing`], [`counts`]). What is to be deleted is collected ([`pending`]) and
-//! deleted when the walks have ended, unless it is suspiciously much ([`deletions`]); and no object
-//! before a sentinel keeps its key ([`sentinel`]).
+//! (`orphans`, `missing`, `counts`). What is to be deleted is collected (`pending`) and
+//! deleted when the walks have ended, unless it is suspiciously much (`deletions`); and no object
+//! before a sentinel keeps its key (`sentinel`).
 
 mod bodies;
 mod bucket;
