@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Worker,
+    start::NotReady,
     summary::{Figures, StoppedBecause, Summary},
 };
 use crate::{config::Settings, objects::ObjectsError, postgres::Target};
@@ -105,10 +106,13 @@ impl Worker {
 }
 
 /// A run that could not even start, so that `status` and alerts know of it: unless it is Postgres itself
-/// that does not answer, or has no such table.
+/// that does not answer, or is not what it should be.
 pub(super) async fn record_failed_start(settings: &Settings, failure: &anyhow::Error) {
+    let Some(NotReady(cause)) = failure.downcast_ref() else {
+        return;
+    };
     let mut told = Map::from_iter([("runs.failed".to_string(), json!(1))]);
-    match failure.downcast_ref::<ObjectsError>() {
+    match cause.downcast_ref::<ObjectsError>() {
         Some(ObjectsError::Unavailable { .. }) => {
             told.insert("s3_errors.unavailable".into(), json!(1))
         }

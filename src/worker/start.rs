@@ -13,6 +13,11 @@ use crate::{
     config::Settings, fleet, migrate, objects::Objects, postgres::Target, shutdown::Shutdown,
 };
 
+/// Postgres is there, and remembers; something else is not.
+#[derive(thiserror::Error, Debug)]
+#[error("{0:#}")]
+pub(super) struct NotReady(pub anyhow::Error);
+
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Worker {
@@ -30,12 +35,17 @@ impl Worker {
         };
         let (opened, probed) = join(opening, timeout(START_PATIENCE, objects.probe())).await;
         let (client, fleet) = opened?;
-        match probed {
-            Ok(probed) => probed?,
-            Err(_) => bail!("S3 did not answer within {START_PATIENCE:?}; is the endpoint right?"),
-        }
-        // After the probe: a mistyped bucket must not be remembered.
-        fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await?;
+        let ready = async {
+            match probed {
+                Ok(probed) => probed?,
+                Err(_) => {
+                    bail!("S3 did not answer within {START_PATIENCE:?}; is the endpoint right?")
+                }
+            }
+            // After the probe: a mistyped bucket must not be remembered.
+            fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await
+        };
+        ready.await.map_err(NotReady)?;
         Ok(Arc::new(Self {
             id,
             lock: Lock::new(redis.clone(), &settings.lock, &fleet.database),
