@@ -77,14 +77,20 @@ impl Plans {
         self.explain(query!("release_still_needed"), &[&doomed]).await?;
         self.explain(query!("release_subtract"), &[&kept, &references]).await?;
         self.explain(query!("release_doom"), &[&doomed]).await?;
-        self.explain(query!("release_record"), &[&claim, &heirs, &keys, &0_i64]).await?;
+        let none_of = 0_i32;
+        let record: [&(dyn ToSql + Sync); 7] =
+            [&claim, &heirs, &keys, &0_i64, &none_of, &none_of, &none_of];
+        self.explain(query!("release_record"), &record).await?;
         self.db.batch_execute("COMMIT").await?;
 
         self.begin(BY_KEY).await?;
-        let done: [&(dyn ToSql + Sync); 7] = [&claim, &worker, &0_i32, &MS, &MS, &MS, &MS];
+        let done: [&(dyn ToSql + Sync); 9] =
+            [&claim, &worker, &0_i32, &MS, &MS, &MS, &MS, &MS, &MS];
         self.explain(query!("finish_fence"), &done).await?;
         self.explain(query!("finish_delete"), &[&claim, &None::<Vec<String>>]).await?;
-        self.explain(query!("finish_count"), &[&claim, &1000_i32, &MS]).await?;
+        let ages = r#"{"3600": 1000, "sum": 900000}"#;
+        let count: [&(dyn ToSql + Sync); 6] = [&claim, &1000_i32, &MS, &none_of, &none_of, &ages];
+        self.explain(query!("finish_count"), &count).await?;
         self.db.batch_execute("COMMIT").await?;
         self.explain(query!("look"), &[&"1 minute", &none]).await
     }
