@@ -1,7 +1,7 @@
 -- Group roles with the least each program needs. Run by `cleanupctl migrate --roles` after the
 -- migrations, by someone who may create roles; may run again at any time.
 -- They cannot log in: GRANT cleanup_worker TO <the login of your workers>, and so on.
--- Roles belong to the whole server, the rights below to this database. In the eight tables a group
+-- Roles belong to the whole server, the rights below to this database. In the nine tables a group
 -- has exactly these: each step takes away what it finds and grants anew, in one transaction, so
 -- that nobody at work notices. More for your own purposes belongs to your logins.
 -- Of `pastes` and `content`, which may hold more than the fleet knows of, the fleet sees only the
@@ -29,7 +29,7 @@ END $$;
 -- step: roles: the worker
 -- claims, releases, finishes, gives back. It never changes when a paste expires.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
-              cleanup_runs, cleanup_totals, cleanup_audits FROM cleanup_worker;
+              cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_worker;
 GRANT DELETE,
       SELECT (short_code, expires_at, deletion_status, deletion_initiated_at, claim_id, attempts,
               retry_at, doomed_key, last_error, content_hash),
@@ -43,11 +43,12 @@ GRANT SELECT, INSERT, UPDATE ON deletion_claims TO cleanup_worker;
 GRANT SELECT, UPDATE (bucket, prefix) ON cleanup_fleet TO cleanup_worker;
 GRANT SELECT ON cleanup_migrations, cleanup_audits TO cleanup_worker;
 GRANT SELECT, INSERT, UPDATE ON cleanup_runs TO cleanup_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON cleanup_unclaimable TO cleanup_worker;
 
 -- step: roles: the watchdog
 -- resets claims, purges tombstones, counts and prunes history. It never touches a count or a body.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
-              cleanup_runs, cleanup_totals, cleanup_audits FROM cleanup_watchdog;
+              cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_watchdog;
 GRANT DELETE,
       SELECT (short_code, expires_at, deletion_status, deletion_initiated_at, claim_id, attempts,
               retry_at, doomed_key, last_error, content_hash),
@@ -55,7 +56,8 @@ GRANT DELETE,
               last_error, content_hash)
    ON pastes TO cleanup_watchdog;
 GRANT SELECT, UPDATE, DELETE ON deletion_claims TO cleanup_watchdog;
-GRANT SELECT ON cleanup_fleet, cleanup_migrations, cleanup_audits TO cleanup_watchdog;
+GRANT SELECT ON cleanup_fleet, cleanup_migrations, cleanup_audits, cleanup_unclaimable TO cleanup_watchdog;
+GRANT UPDATE (watchdog_at) ON cleanup_fleet TO cleanup_watchdog;
 GRANT SELECT, UPDATE (counted), DELETE ON cleanup_runs TO cleanup_watchdog;
 GRANT SELECT, INSERT, UPDATE ON cleanup_totals TO cleanup_watchdog;
 
@@ -63,16 +65,16 @@ GRANT SELECT, INSERT, UPDATE ON cleanup_totals TO cleanup_watchdog;
 -- reads everything; notes what it found; writes only content, for repairs: sentinel rows before an orphan is deleted,
 -- recounts, and rows that nothing references.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
-              cleanup_runs, cleanup_totals, cleanup_audits FROM cleanup_auditor;
+              cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_auditor;
 GRANT SELECT ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
-                cleanup_runs, cleanup_totals, cleanup_audits TO cleanup_auditor;
+                cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable TO cleanup_auditor;
 GRANT INSERT, DELETE, UPDATE (ref_count) ON content TO cleanup_auditor;
 GRANT INSERT ON cleanup_audits TO cleanup_auditor;
 
 -- step: roles: the paste service
 -- The three functions and what they do with the caller's rights: no DELETE, no status.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
-              cleanup_runs, cleanup_totals, cleanup_audits FROM cleanup_writer;
+              cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_writer;
 GRANT EXECUTE ON FUNCTION paste_put(text, bytea, text, bigint, timestamptz),
                           paste_extend(text, timestamptz), paste_expire_now(text)
    TO cleanup_writer;

@@ -53,6 +53,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "doomed_keys",
         sql: include_str!("../sql/migrations/V6__doomed_keys.sql"),
     },
+    Migration {
+        version: 7,
+        name: "others_tables",
+        sql: include_str!("../sql/migrations/V7__others_tables.sql"),
+    },
 ];
 
 /// The newest migration: the schema that this build of the programs works with.

@@ -44,15 +44,17 @@ cleanup_auditor | cleanup_fleet | SELECT
 cleanup_auditor | cleanup_migrations | SELECT
 cleanup_auditor | cleanup_runs | SELECT
 cleanup_auditor | cleanup_totals | SELECT
+cleanup_auditor | cleanup_unclaimable | SELECT
 cleanup_auditor | content | DELETE, INSERT, SELECT, UPDATE (ref_count)
 cleanup_auditor | deletion_claims | SELECT
 cleanup_auditor | pastes | SELECT
 cleanup_auditor | schema public | USAGE
 cleanup_watchdog | cleanup_audits | SELECT
-cleanup_watchdog | cleanup_fleet | SELECT
+cleanup_watchdog | cleanup_fleet | SELECT, UPDATE (watchdog_at)
 cleanup_watchdog | cleanup_migrations | SELECT
 cleanup_watchdog | cleanup_runs | DELETE, SELECT, UPDATE (counted)
 cleanup_watchdog | cleanup_totals | INSERT, SELECT, UPDATE
+cleanup_watchdog | cleanup_unclaimable | SELECT
 cleanup_watchdog | deletion_claims | DELETE, SELECT, UPDATE
 cleanup_watchdog | pastes | DELETE, \
 SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
@@ -64,6 +66,7 @@ cleanup_worker | cleanup_audits | SELECT
 cleanup_worker | cleanup_fleet | SELECT, UPDATE (bucket, prefix)
 cleanup_worker | cleanup_migrations | SELECT
 cleanup_worker | cleanup_runs | INSERT, SELECT, UPDATE
+cleanup_worker | cleanup_unclaimable | DELETE, INSERT, SELECT, UPDATE
 cleanup_worker | content | DELETE, SELECT (content_hash, created_at, ref_count, s3_key, size_bytes), \
 UPDATE (ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
@@ -81,6 +84,7 @@ cleanup_writer | paste_put() | EXECUTE
 cleanup_writer | pastes | INSERT (content_hash, created_at, expires_at, short_code), SELECT, \
 UPDATE (attempts, expires_at, last_error, retry_at)
 cleanup_writer | schema public | USAGE
+everybody | cleanup_canonical_key() | EXECUTE
 everybody | database | CONNECT, TEMPORARY
 everybody | paste_expire_now() | EXECUTE
 everybody | paste_extend() | EXECUTE
