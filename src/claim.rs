@@ -23,6 +23,8 @@ pub struct Paste {
     /// This row still owes S3 the deletion of that object.
     pub doomed_key: Option<String>,
     pub attempts: i16,
+    /// A step failed for this row alone, in an earlier attempt.
+    pub failed_before: bool,
     /// How long it had been expired when it was claimed, by Postgres' clock.
     pub overdue: Duration,
 }
@@ -65,6 +67,18 @@ pub struct Released {
 #[error("claim {} was reset; its pastes belong to whoever claims them next", .0.claim)]
 pub struct LostClaim(pub Fence);
 
+/// One row after the other fails, and none succeeds: not the rows are bad, but the database.
+#[derive(thiserror::Error, Debug, Clone, PartialEq, Eq)]
+#[error(
+    "every paste fails, {} in a row: {error}; check the triggers, rules and rights of pastes and \
+     content", .pastes.len()
+)]
+pub struct DatabaseFault {
+    pub error: String,
+    /// Those that were tried one by one, with their errors.
+    pub pastes: Vec<(String, String)>,
+}
+
 /// Why a step of a batch ended early.
 #[derive(thiserror::Error, Debug)]
 pub enum StepError {
@@ -76,6 +90,12 @@ pub enum StepError {
     /// Nobody's row is at fault, and waiting does not help: a missing privilege, say.
     #[error("{0}")]
     Hopeless(String),
+    /// The same, found out by trying rows one by one.
+    #[error(transparent)]
+    Database(#[from] DatabaseFault),
+    /// The run would delete pastes whose content is missing, suspiciously many of them.
+    #[error("{0}")]
+    Brake(String),
 }
 
 /// The most `attempts` whose batches still have company: a batch is a tenth the size for each

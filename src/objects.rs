@@ -7,6 +7,7 @@ mod list;
 mod md5;
 mod pace;
 mod single;
+mod spelling;
 mod there;
 
 use std::{sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ use crate::{
 use classify::{Answer, CallError, Verdict};
 pub use errors::CLASSES as ERROR_CLASSES;
 pub use list::{Listed, Page, Start};
+pub use spelling::is_odd;
 
 /// S3 takes at most this many keys in one DeleteObjects.
 pub const KEYS_PER_CALL: usize = 1000;

@@ -1,6 +1,8 @@
 //! Connections to Postgres: how they are made, what every session promises, whose fault an error is.
 
 mod acknowledged;
+pub mod bisect;
+mod fault;
 mod hosts;
 mod session;
 
@@ -10,6 +12,7 @@ use anyhow::{Result, anyhow};
 use deadpool_postgres::{
     Hook, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
+pub use fault::Fault;
 pub use hosts::is_read_only;
 use secrecy::ExposeSecret;
 use tokio_postgres::{
@@ -201,11 +204,6 @@ pub async fn answered<T, E: From<PoolError>>(
         Ok(answer) => answer,
         Err(_) => Err(E::from(PoolError::Timeout(TimeoutType::Recycle))),
     }
-}
-
-/// Only SQLSTATE classes 22 and 23 are a row's own fault; everything else is the surroundings'.
-pub fn is_row_fault(error: &tokio_postgres::Error) -> bool {
-    error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
 }
 
 /// Postgres refused to answer, because a policy would have left rows out of the answer.

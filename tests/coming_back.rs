@@ -24,14 +24,6 @@ async fn two_claims_and_a_count_of_one(world: &World) -> [(Arc<Worker>, Claim); 
     [(first, one), (second, two)]
 }
 
-async fn until_so_many_wait(world: &World, sessions: i64) {
-    let waiting = format!(
-        "SELECT count(*) = {sessions} FROM pg_stat_activity
-         WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    );
-    world.until("they wait for locks", &waiting).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paste_that_comes_back_after_its_body_was_doomed_comes_back_without_it() {
     let world = World::new().await;
@@ -72,7 +64,7 @@ async fn a_release_waits_for_a_paste_that_comes_back_and_spares_its_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_comes_back_waits_for_a_release_that_is_about_to_doom_its_body() {
+async fn a_paste_whose_body_is_being_doomed_stays_in_progress_until_that_is_decided() {
     let world = World::new().await;
     two_claims_and_a_count_of_one(&world).await;
     world.silence_claims(7201.0).await;
@@ -81,17 +73,16 @@ async fn a_paste_that_comes_back_waits_for_a_release_that_is_about_to_doom_its_b
     let dooming = release.transaction().await.expect("begin");
     dooming.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
     dooming.batch_execute("DELETE FROM content").await.expect("doom");
-    let sweep = async {
-        let swept = world.sweep().await;
-        assert_eq!(swept.reset.rows, 2);
-    };
-    let commit = async {
-        until_so_many_wait(&world, 1).await;
-        assert_eq!(world.count(CAME_BACK).await, 0);
-        dooming.commit().await.expect("commit");
-    };
-    tokio::join!(sweep, commit);
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 0, 2));
+    assert_eq!(world.count(CAME_BACK).await, 0);
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.orphans, 0, "nor does a later sweep wait for it");
+    dooming.commit().await.expect("commit");
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.orphans, 2);
     assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 2, "of the lost worker");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +160,9 @@ async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_
     lock.query(held, &[&hash("held")]).await.expect("lock");
     assert_eq!(world.sweep().await.orphans, 20);
     lock.commit().await.expect("let go");
+    world.end_deferral().await;
     assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.count("SELECT count(*) FROM pastes WHERE content_hash IS NULL").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,14 +232,14 @@ async fn reset_beside_a_release(claims: u32) {
         tokio::spawn(async move { worker.release(&claim).await })
     };
     world.until_workers_wait(1).await;
-    let let_go = async {
-        until_so_many_wait(&world, 2).await;
-        lock.commit().await.expect("commit");
-    };
-    let (swept, ()) = tokio::join!(world.sweep(), let_go);
-    assert_eq!(swept.reset.claims, claims as usize, "no reset was the victim of a deadlock");
+    let swept = world.sweep().await;
+    assert_eq!(swept.reset.claims, claims as usize, "a reset waits for nobody");
+    assert_eq!((swept.reset.rows, swept.reset.left), (1, 1));
+    lock.commit().await.expect("commit");
     let released = releasing.await.expect("join").expect("release");
     let objects = worker.delete_objects(&claim, &released).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.orphans, 1);
     world.assert_consistent().await;
 }

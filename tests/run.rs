@@ -141,17 +141,7 @@ async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_bac
     let claim = include_str!("../sql/queries/claim.sql");
     let nobody = uuid::Uuid::new_v4();
     let claimed = uncommitted
-        .query(
-            claim,
-            &[
-                &nobody,
-                &10,
-                &None::<std::time::SystemTime>,
-                &100,
-                &Vec::<String>::new(),
-                &None::<String>,
-            ],
-        )
+        .query(claim, &[&nobody, &10, &None::<std::time::SystemTime>, &100, &false])
         .await
         .expect("claim");
     assert_eq!(claimed.len(), 2);

@@ -335,7 +335,7 @@ async fn a_run_makes_the_watchdogs_sweep_when_it_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_cannot_be_reset_does_not_keep_the_others_from_it() {
+async fn a_row_that_another_transaction_holds_is_left_alone_and_no_other_row_of_its_claim() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -354,7 +354,23 @@ async fn a_claim_that_cannot_be_reset_does_not_keep_the_others_from_it() {
     let lock = "SELECT FROM pastes WHERE short_code = $1 FOR UPDATE";
     holding.query(lock, &[&blocked.pastes[0].short_code]).await.expect("lock");
     let swept = world.sweep().await;
-    assert_eq!((swept.reset.claims, world.count(IN_PROGRESS).await), (1, 10));
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 19, 1));
+    assert_eq!(world.count(IN_PROGRESS).await, 1);
+    holding.rollback().await.expect("rollback");
+    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.count(IN_PROGRESS).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_cannot_be_reset_is_reported_and_reset_when_it_can_be() {
+    let world = World::new().await;
+    world.put("only", "only", Ago(60.0)).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 1).await;
+    world.silence_claims(7201.0).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    holding.query("SELECT FROM pastes FOR UPDATE", &[]).await.expect("lock");
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(once.code(), 1, "cron should hear of it: {}", once.stdout());
     assert!(once.stdout().contains("1 claims could not be reset"), "{}", once.stdout());

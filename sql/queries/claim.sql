@@ -1,8 +1,8 @@
 -- Claim: mark due pastes and insert the claim row that is their lease, in one statement, so that
 -- the fleet never holds a row without a lease.
 -- $1 worker uuid, $2 batch size, $3 low-water mark (NULL = none), $4 highest `attempts` that may
--- be claimed now (a busy worker leaves the rows that must run alone for later), $5 short codes
--- that this process found impossible to claim, $6 the only short code to claim (NULL = any).
+-- be claimed now (a busy worker leaves the rows that must run alone for later), $5 whether there are
+-- rows in cleanup_unclaimable at all.
 -- One `attempts` class per batch, the class of the row that is due first; a tenth the size for
 -- each attempt, so that a row that kills its worker ends up alone.
 -- Zero rows: nothing is due, or others hold all of it, or the first due row must run alone.
@@ -18,8 +18,8 @@ WITH due AS MATERIALIZED (
       AND expires_at <= now()
       -- Skips the dead index entries of earlier claims, which a long transaction elsewhere keeps.
       AND coalesce(retry_at, expires_at) >= coalesce($3::timestamptz, '-infinity')
-      AND short_code <> ALL ($5::text[])
-      AND ($6::text IS NULL OR short_code = $6)
+      AND (NOT $5::boolean
+           OR short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now()))
     ORDER BY coalesce(retry_at, expires_at)
     LIMIT $2::int
     FOR NO KEY UPDATE SKIP LOCKED
@@ -43,4 +43,7 @@ SET deletion_status = 'DELETION_IN_PROGRESS',
 -- An array, not a join: one walk through the primary key, in its order.
 WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
 RETURNING claim_id, short_code, content_hash, doomed_key, attempts,
+          -- By itself, and not with its worker.
+          last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
+              AS failed_before,
           coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at

@@ -6,4 +6,5 @@ FROM (SELECT
       WHERE deletion_status = 'NOT_EXPIRED'
         AND coalesce(retry_at, expires_at) <= now()
         AND expires_at <= now()
+        AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
       LIMIT $1::bigint) AS capped

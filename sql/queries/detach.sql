@@ -22,4 +22,5 @@ FROM unnest($2::text[], $3::text[], $4::text[], $8::boolean[])
 WHERE pastes.short_code = bad.short_code
   AND pastes.claim_id = $1
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
-RETURNING pastes.retry_at = 'infinity' AS dead_letter
+-- Fewer rows than asked for: something else has deleted a paste.
+RETURNING pastes.short_code, pastes.retry_at = 'infinity' AS dead_letter

@@ -20,10 +20,11 @@ SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.doomed_ke
               AND other.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED'))
            + (SELECT count(*)
               FROM pastes other
-              LEFT JOIN deletion_claims c ON c.id = other.claim_id
+              LEFT JOIN deletion_claims c
+                  ON c.id = other.claim_id AND c.claimed_at = other.deletion_initiated_at
               WHERE other.content_hash = p.content_hash
                 AND other.deletion_status = 'DELETION_IN_PROGRESS'
-                AND NOT (c.released_at IS NOT NULL AND c.reset_at IS NULL)) END AS holders
+                AND c.released_at IS NULL) END AS holders
 FROM pastes p
 LEFT JOIN deletion_claims claim ON claim.id = p.claim_id
 LEFT JOIN content body ON body.content_hash = p.content_hash

@@ -4,12 +4,14 @@ SELECT
     (SELECT extract(epoch FROM now() - expires_at)::float8 FROM pastes
      WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
+       AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
      ORDER BY coalesce(retry_at, expires_at) LIMIT 1) AS oldest_overdue_s,
     (SELECT count(*) FROM pastes
      WHERE retry_at > now() AND retry_at < 'infinity' AND deletion_status = 'NOT_EXPIRED')
         AS backing_off,
     (SELECT count(*) FROM pastes
      WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED') AS dead_letters,
+    (SELECT count(*) FROM cleanup_unclaimable) AS unclaimable,
     open.claims AS open_claims, open.pastes AS in_progress, open.stuck AS stuck_claims,
     open.workers,
     lately.deleted_24h, lately.deleted_1m, lately.busy_s,

@@ -1,5 +1,5 @@
 -- Finish, when tombstones are kept: the pastes stay as rows without a body.
--- $1 claim id, $2 short codes (NULL = the whole claim).
+-- $1 claim id, $2 short codes (NULL = the whole claim). By id and time, as in finish_delete.sql.
 UPDATE pastes
 SET deletion_status = 'DELETED',
     deletion_initiated_at = now(),
@@ -9,4 +9,5 @@ SET deletion_status = 'DELETED',
     retry_at = NULL
 WHERE claim_id = $1
   AND deletion_status = 'DELETION_IN_PROGRESS'
+  AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
   AND ($2::text[] IS NULL OR short_code = ANY ($2))

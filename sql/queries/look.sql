@@ -1,7 +1,6 @@
 -- Look: is anything due? No low-water mark and no SKIP LOCKED, so that a row under another
 -- worker's uncommitted claim still counts: that claim may be rolled back.
--- $1 how far ahead to look for rows that back off, as an interval, $2 short codes that this
--- process found impossible to claim.
+-- $1 how far ahead to look for rows that back off, as an interval.
 -- One row: the `attempts` of the row that is due first (NULL = nothing is due), and the
 -- milliseconds until the next backing-off row is due (NULL = none in sight).
 SELECT
@@ -10,7 +9,7 @@ SELECT
      WHERE deletion_status = 'NOT_EXPIRED'
        AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
-       AND short_code <> ALL ($2::text[])
+       AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
      ORDER BY coalesce(retry_at, expires_at)
      LIMIT 1) AS due_attempts,
     (SELECT (extract(epoch FROM min(retry_at) - now()) * 1000)::bigint
@@ -18,5 +17,4 @@ SELECT
      WHERE retry_at > now()
        AND retry_at <= now() + $1::text::interval
        AND deletion_status = 'NOT_EXPIRED'
-       AND expires_at <= now()
-       AND short_code <> ALL ($2::text[])) AS next_retry_ms
+       AND expires_at <= now()) AS next_retry_ms

@@ -1,6 +1,7 @@
--- Orphans, the thorough look: rows in progress whose claim is not open (ended or deleted by hand:
--- the fleet itself never leaves any). Goes from claim to claim along pastes_claim_idx; under a long
--- transaction that is a walk over all dead entries of the night, so not at every tick.
+-- Orphans, the thorough look: rows in progress whose claim is not open. It ended while another
+-- transaction held them, or a trigger refused to change them; or somebody has ended or deleted it by
+-- hand. Goes from claim to claim along pastes_claim_idx; under a long transaction that is a walk over
+-- all dead entries of the night, so not at every tick.
 -- $1 stuck_after in seconds, $2 rows per transaction.
 -- Zero rows: none are left, or others hold them.
 WITH RECURSIVE held (claim_id) AS (
@@ -14,14 +15,23 @@ WITH RECURSIVE held (claim_id) AS (
     FROM held
     WHERE held.claim_id IS NOT NULL
 )
-SELECT short_code
+SELECT pastes.short_code,
+       -- A row that its claim has let go of holds no reference, and must not get it back. It is of
+       -- that claim only if the claim's time is its own, too: ids can start again.
+       coalesce(ended.released_at IS NOT NULL, false) AS released,
+       -- Of a claim that is known to have ended, nobody was at work on it.
+       ended.id IS NULL AS counts
 FROM pastes
+LEFT JOIN deletion_claims ended
+    ON ended.id = pastes.claim_id AND ended.claimed_at = pastes.deletion_initiated_at
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id = ANY (ARRAY(
       SELECT held.claim_id FROM held
       WHERE NOT EXISTS (SELECT FROM deletion_claims c
                         WHERE c.id = held.claim_id
                           AND c.finished_at IS NULL AND c.reset_at IS NULL)))
-  AND coalesce(deletion_initiated_at, '-infinity') < now() - $1::float8 * interval '1 second'
+  -- Whoever held a claim that has ended is fenced off: nobody needs to be waited for.
+  AND (ended.id IS NOT NULL
+       OR coalesce(deletion_initiated_at, '-infinity') < now() - $1::float8 * interval '1 second')
 LIMIT $2::int
-FOR NO KEY UPDATE SKIP LOCKED
+FOR NO KEY UPDATE OF pastes SKIP LOCKED

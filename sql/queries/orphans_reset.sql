@@ -1,15 +1,24 @@
 -- Orphans, last statement: they go back to NOT_EXPIRED.
--- $1 short codes, locked; $2 backoff cap in seconds.
--- In hash order, as in reset_pastes.sql.
+-- $1 short codes, locked; $2 whether each has given its reference back with its claim; $3 whether it
+-- counts as an attempt; $4 backoff cap in seconds.
+-- In hash order, as in reset_pastes.sql. Returns whether it still waits for its content row.
 WITH back AS MATERIALIZED (
-    SELECT short_code FROM pastes WHERE short_code = ANY ($1) ORDER BY content_hash
+    SELECT short_code, orphan.released, orphan.counts
+    FROM unnest($1::text[], $2::boolean[], $3::boolean[]) AS orphan (short_code, released, counts)
+    JOIN pastes USING (short_code)
+    ORDER BY content_hash
 )
 UPDATE pastes
 SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
     claim_id = NULL,
-    attempts = least(attempts + 1, 32767),
-    retry_at = now() + least((attempts + 1) ^ 2, $2::float8) * interval '1 second',
-    last_error = 'worker lease expired: in progress without an open claim'
+    content_hash = CASE WHEN back.released THEN NULL ELSE content_hash END,
+    attempts = least(attempts + back.counts::int, 32767),
+    retry_at = CASE WHEN back.counts
+                    THEN now() + least((attempts + 1) ^ 2, $4::float8) * interval '1 second' END,
+    last_error = CASE WHEN back.counts
+                      THEN 'worker lease expired: in progress without an open claim'
+                      ELSE last_error END
 FROM back
 WHERE pastes.short_code = back.short_code
+RETURNING deletion_status = 'DELETION_IN_PROGRESS' AS waits

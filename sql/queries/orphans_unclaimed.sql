@@ -2,11 +2,13 @@
 -- deletion_initiated_at older than stuck_after.
 -- $1 stuck_after in seconds, $2 rows per transaction.
 -- Zero rows: none are left, or others hold them.
-SELECT short_code
+SELECT short_code, false AS released, true AS counts
 FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL
   AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
+  -- Those wait for their content row: see orphans_deferred.sql.
+  AND (retry_at IS NULL OR retry_at <= deletion_initiated_at OR retry_at = 'infinity')
 ORDER BY deletion_initiated_at
 LIMIT $2::int
 FOR NO KEY UPDATE SKIP LOCKED

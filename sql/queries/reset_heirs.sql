@@ -1,5 +1,5 @@
 -- Reset of a released claim: each heir takes over the key it owes.
--- $1 claim id, $2 heirs, $3 their keys.
+-- $1 claim id, $2 heirs, $3 their keys, $4 rows that can be changed (NULL = all).
 -- Returns the heirs found. Fewer than asked: somebody deleted a paste row by hand; the keys that
 -- are left over must go to other rows of the claim.
 UPDATE pastes
@@ -8,4 +8,6 @@ FROM unnest($2::text[], $3::text[]) AS owed (short_code, s3_key)
 WHERE pastes.short_code = owed.short_code
   AND pastes.claim_id = $1
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
+  AND pastes.deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
+  AND ($4::text[] IS NULL OR pastes.short_code = ANY ($4))
 RETURNING pastes.short_code

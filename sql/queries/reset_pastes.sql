@@ -2,13 +2,17 @@
 -- $1 claim id, $2 released (its rows hold no reference any more), $3 counts as an attempt (the
 -- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
 -- many attempts (NULL = never: only a row that failed alone is dead-lettered),
--- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process.
+-- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process, $8 short codes
+-- (NULL = all of the claim). By the claim's id and its time, as in finish_delete.sql.
 -- In hash order: the trigger pastes_return locks their bodies one by one, and a release locks its
--- own in that order, too, so that the two never wait for each other in a circle.
+-- own in that order, too, so that the two seldom wait for each other. A row whose body it cannot lock
+-- stays in progress under no claim.
 WITH back AS MATERIALIZED (
     SELECT short_code
     FROM pastes
     WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+      AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
+      AND ($8::text[] IS NULL OR short_code = ANY ($8))
     ORDER BY content_hash
     FOR NO KEY UPDATE
 )
@@ -26,4 +30,4 @@ SET deletion_status = 'NOT_EXPIRED',
     last_error = coalesce($4, last_error)
 FROM back
 WHERE pastes.short_code = back.short_code
-RETURNING retry_at = 'infinity' AS dead_letter
+RETURNING retry_at = 'infinity' AS dead_letter, deletion_status = 'DELETION_IN_PROGRESS' AS waits

@@ -4,7 +4,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::{
     objects::ObjectsError,
-    postgres::{describe, is_row_fault, is_row_security, remedy},
+    postgres::{Fault, describe, is_row_security, remedy},
 };
 
 /// Less than Postgres' deadlock_timeout: holding some rows and waiting for others, we give up before
@@ -54,7 +54,7 @@ pub(super) fn trouble(error: &tokio_postgres::Error) -> Option<Trouble> {
         | &SqlState::T_R_DEADLOCK_DETECTED
         // It took too long.
         | &SqlState::QUERY_CANCELED => Some(Trouble::Held),
-        _ if is_row_fault(error) => {
+        _ if Fault::of(error) == Fault::Row => {
             Some(Trouble::Refused(format!("Postgres refuses its repair: {}", describe(error))))
         }
         _ => None,

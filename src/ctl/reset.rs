@@ -84,7 +84,7 @@ impl Reset {
             }
             _ => anyhow!("cannot reset claim {id}: {}", describe(&error)),
         };
-        let transaction = client.transaction().await.map_err(failed)?;
+        let mut transaction = client.transaction().await.map_err(failed)?;
         let row = transaction.query_opt(CLAIM, &[&id]).await.map_err(failed)?;
         let Some(row) = row else {
             bail!("there is no claim {id}; `cleanupctl status` shows the open ones");
@@ -105,7 +105,7 @@ impl Reset {
         }
         let claim = LockedClaim::from(&row);
         let done =
-            reset(&transaction, settings, &claim, Why::WorkerSilent).await.map_err(failed)?;
+            reset(&mut transaction, settings, &claim, Why::WorkerSilent).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(done)
     }

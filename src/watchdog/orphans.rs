@@ -1,22 +1,26 @@
-//! Rows in progress that no open claim covers: something else marked them, or somebody ended or
-//! deleted their claim by hand. Nothing is ever left behind for good, so they are reset by their age.
+//! Rows in progress that no open claim covers: something else marked them, their claim ended while
+//! another transaction held them, or somebody ended or deleted it by hand. Nothing is ever left behind
+//! for good, so they are reset by their age.
 
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error;
 use tracing::{error, warn};
 
 use super::reset::IN_ORDER;
-use crate::{config::Settings, failpoint, postgres::describe};
+use crate::{
+    config::Settings,
+    failpoint,
+    postgres::bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, apply_to_good},
+};
 
 const STAMP: &str = include_str!("../../sql/queries/orphans_stamp.sql");
+const DEFERRED: &str = include_str!("../../sql/queries/orphans_deferred.sql");
 const UNCLAIMED: &str = include_str!("../../sql/queries/orphans_unclaimed.sql");
 const OF_ENDED_CLAIMS: &str = include_str!("../../sql/queries/orphans_of_ended_claims.sql");
 const RESET: &str = include_str!("../../sql/queries/orphans_reset.sql");
 const ROWS_PER_TRANSACTION: i32 = 2000;
-/// There is another sweep soon; a worker's own steps have more patience.
-const WAIT_BRIEFLY: &str = "SET LOCAL lock_timeout = 500";
-/// Some twenty seconds of waiting for locks, in one transaction; the rest waits for the next sweep.
-const MOST_FAILURES: u32 = 40;
+/// So many of those that cannot be put back are named.
+const NAMED: usize = 10;
 
 /// How far a sweep looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +29,16 @@ pub enum Look {
     Quick,
     /// Also rows whose claim is not open any more.
     Thorough,
+}
+
+/// A row to put back.
+#[derive(Debug, Clone)]
+struct Orphan {
+    short_code: String,
+    /// Its claim has let go of its reference.
+    released: bool,
+    /// Counts as an attempt.
+    counts: bool,
 }
 
 /// Resets a bounded number of them. Zero: none are left.
@@ -36,7 +50,10 @@ pub(super) async fn reset_orphans(
     failpoint::reached("orphans.before");
     transaction.execute(STAMP, &[&ROWS_PER_TRANSACTION]).await?;
     failpoint::reached("orphans.stamped");
-    let mut orphans = find(transaction, settings, UNCLAIMED).await?;
+    let mut orphans = find(transaction, settings, DEFERRED).await?;
+    if orphans.is_empty() {
+        orphans = find(transaction, settings, UNCLAIMED).await?;
+    }
     if orphans.is_empty() && look == Look::Thorough {
         orphans = find(transaction, settings, OF_ENDED_CLAIMS).await?;
     }
@@ -45,47 +62,63 @@ pub(super) async fn reset_orphans(
     }
     let rows = put_back(transaction, settings, &orphans).await?;
     failpoint::reached("orphans.reset");
-    warn!(rows, "reset {rows} pastes that were in progress without an open claim");
+    if rows > 0 {
+        warn!(rows, "reset {rows} pastes that were in progress without an open claim");
+    }
     Ok(rows)
 }
 
-/// All but those that cannot be put back right now, because a forgotten transaction holds their body,
-/// say: these are found by halving, and wait for the next sweep.
+/// All but those that cannot be put back right now, because a trigger refuses it, say: these are found
+/// by bisection, and wait for the next sweep.
 async fn put_back(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
-    orphans: &[String],
+    orphans: &[Orphan],
 ) -> Result<u64, Error> {
-    let cap = settings.worker.backoff_cap.as_secs_f64();
-    transaction.batch_execute(&format!("{IN_ORDER}; {WAIT_BRIEFLY}")).await?;
-    let (mut rows, mut failures, mut parts) = (0, 0, vec![orphans]);
-    while let Some(part) = parts.pop().filter(|_| failures < MOST_FAILURES) {
-        let savepoint = transaction.savepoint("orphans").await?;
-        match savepoint.execute(RESET, &[&part, &cap]).await {
-            Ok(reset) => {
-                savepoint.commit().await?;
-                rows += reset;
-            }
-            Err(failure) if failure.as_db_error().is_some() => {
-                savepoint.rollback().await?;
-                failures += 1;
-                match part {
-                    [one] => error!("paste {one:?} cannot be reset: {}", describe(&failure)),
-                    many => parts.extend(many.chunks(many.len().div_ceil(2))),
-                }
-            }
-            Err(failure) => return Err(failure),
-        }
+    transaction.batch_execute(CAREFULLY).await?;
+    transaction.batch_execute(IN_ORDER).await?;
+    let put_back = PutBack { cap_s: settings.worker.backoff_cap.as_secs_f64() };
+    let applied =
+        apply_to_good(transaction, orphans, &Blame::default(), |_| false, &put_back).await;
+    let (rows, failed) = match applied {
+        Ok(applied) => (applied.written, applied.failed),
+        Err(ApplyError::Postgres(error)) => return Err(error),
+        Err(ApplyError::Database(failed)) => (0, failed),
+    };
+    for bad in failed.iter().take(NAMED) {
+        error!("paste {:?} cannot be reset: {}", bad.unit.short_code, bad.error);
     }
     Ok(rows)
+}
+
+struct PutBack {
+    cap_s: f64,
+}
+
+impl Write<Orphan> for PutBack {
+    /// Returns how many are not in progress any more.
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [Orphan]) -> Writing<'a> {
+        let codes: Vec<&str> = part.iter().map(|orphan| &*orphan.short_code).collect();
+        let released: Vec<bool> = part.iter().map(|orphan| orphan.released).collect();
+        let counts: Vec<bool> = part.iter().map(|orphan| orphan.counts).collect();
+        Box::pin(async move {
+            let rows = transaction.query(RESET, &[&codes, &released, &counts, &self.cap_s]).await?;
+            Ok(rows.iter().filter(|row| !row.get::<_, bool>("waits")).count() as u64)
+        })
+    }
 }
 
 async fn find(
     transaction: &Transaction<'_>,
     settings: &Settings,
     query: &str,
-) -> Result<Vec<String>, Error> {
+) -> Result<Vec<Orphan>, Error> {
     let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
     let rows = transaction.query(query, &[&stuck_after, &ROWS_PER_TRANSACTION]).await?;
-    Ok(rows.iter().map(|row| row.get("short_code")).collect())
+    let orphan = |row: &tokio_postgres::Row| Orphan {
+        short_code: row.get("short_code"),
+        released: row.get("released"),
+        counts: row.get("counts"),
+    };
+    Ok(rows.iter().map(orphan).collect())
 }

@@ -1,21 +1,35 @@
 //! Resetting claims: all their pastes go back to NOT_EXPIRED, with their debts, in one transaction
 //! that also fences the claim off. Used by the watchdog and by a worker that gives back.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
 
 use deadpool_postgres::Transaction;
-use tokio_postgres::{Error, Row};
-use tracing::error;
+use tokio_postgres::{Error, Row, types::ToSql};
+use tracing::{error, warn};
 use uuid::Uuid;
 
-use crate::{claim::attempts_with_company, config::Settings, failpoint};
+use crate::{
+    claim::attempts_with_company,
+    config::Settings,
+    failpoint,
+    postgres::{
+        Fault,
+        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, apply_to_good},
+        describe,
+    },
+};
 
 const HEIRS: &str = include_str!("../../sql/queries/reset_heirs.sql");
 const SPARE_ROWS: &str = include_str!("../../sql/queries/reset_spare_rows.sql");
 const PASTES: &str = include_str!("../../sql/queries/reset_pastes.sql");
+const LOCK: &str = include_str!("../../sql/queries/reset_lock.sql");
+const DEFER: &str = include_str!("../../sql/queries/reset_defer.sql");
 const CLAIM: &str = include_str!("../../sql/queries/reset_claim.sql");
 /// Such claims are never pruned: they are the last to know the keys.
-const KEYS_WITHOUT_A_ROW: &str = "keys without a row";
+pub(crate) const KEYS_WITHOUT_A_ROW: &str = "keys without a row";
 
 /// Rows go back one by one, in the order in which they were picked: no other plan keeps it.
 pub(super) const IN_ORDER: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off";
@@ -51,6 +65,18 @@ pub enum Why<'a> {
     WorkerSilent,
     /// Its worker gave it back: costs nobody an attempt.
     GivenBack(&'a str),
+    /// The same, and these pastes are tried last, for each of them failed (with this error) when it was
+    /// tried alone.
+    Failing(&'a str, &'a [(String, String)]),
+}
+
+impl<'a> Why<'a> {
+    pub fn reason(self) -> &'a str {
+        match self {
+            Self::WorkerSilent => "worker lease expired",
+            Self::GivenBack(reason) | Self::Failing(reason, _) => reason,
+        }
+    }
 }
 
 /// What a reset did.
@@ -59,63 +85,183 @@ pub struct Reset {
     pub claims: usize,
     pub rows: usize,
     pub dead_letters: usize,
+    /// Rows that cannot be put back now: another transaction holds them, or a trigger refuses it.
+    /// They stay in progress, without an open claim, for a later sweep.
+    pub left: usize,
 }
 
-/// Resets one locked claim.
+/// Resets one locked claim. A row that cannot be put back keeps no other from it.
 pub async fn reset(
+    transaction: &mut Transaction<'_>,
+    settings: &Settings,
+    claim: &LockedClaim,
+    why: Why<'_>,
+) -> Result<Reset, Error> {
+    let savepoint = transaction.savepoint("reset").await?;
+    match reset_all(&savepoint, settings, claim, why).await {
+        Ok(done) => {
+            savepoint.commit().await?;
+            Ok(done)
+        }
+        Err(refusal) if Fault::of(&refusal) == Fault::Transient => Err(refusal),
+        Err(refusal) => {
+            savepoint.rollback().await?;
+            reset_good(transaction, settings, claim, why, refusal).await
+        }
+    }
+}
+
+async fn reset_all(
     transaction: &Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
     why: Why<'_>,
 ) -> Result<Reset, Error> {
-    let homeless = hand_on_debts(transaction, claim).await?;
+    let homeless = hand_on_debts(transaction, claim, None).await?;
     failpoint::reached("reset.debts_handed_on");
     transaction.batch_execute(IN_ORDER).await?;
+    let rows = put_back(transaction, settings, claim, why, None).await?;
+    failpoint::reached("reset.pastes_reset");
+    close(transaction, settings, claim, why, homeless, &rows).await
+}
+
+/// Puts back what can be put back.
+async fn reset_good(
+    transaction: &mut Transaction<'_>,
+    settings: &Settings,
+    claim: &LockedClaim,
+    why: Why<'_>,
+    refusal: Error,
+) -> Result<Reset, Error> {
+    transaction.batch_execute(CAREFULLY).await?;
+    transaction.batch_execute(IN_ORDER).await?;
+    let rows = transaction.query(LOCK, &[&claim.id]).await?;
+    let codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
+    let held_by_others =
+        rows.first().map_or(0, |row| row.get::<_, i64>("rows")) - codes.len() as i64;
+    let homeless = hand_on_debts(transaction, claim, Some(&codes)).await?;
+    if codes.is_empty() || (homeless && held_by_others != 0) {
+        // Only a row that another transaction holds could remember the key: later.
+        return Err(refusal);
+    }
+    let put_back = PutBack { settings, claim, why, rows: Mutex::default() };
+    let applied = apply_to_good(transaction, &codes, &Blame::default(), |_| false, &put_back).await;
+    let failed = match applied {
+        Ok(applied) => applied.failed,
+        Err(ApplyError::Postgres(error)) => return Err(error),
+        Err(ApplyError::Database(failed)) => failed,
+    };
+    if failed.len() == codes.len() {
+        return Err(refusal);
+    }
+    for bad in &failed {
+        error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
+    }
+    let left = failed.len() + usize::try_from(held_by_others).unwrap_or_default();
+    warn!(
+        claim = claim.id,
+        "claim {}: {left} pastes are left for a later sweep: {}",
+        claim.id,
+        describe(&refusal)
+    );
+    let rows = put_back.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let done = close(transaction, settings, claim, why, homeless, &rows).await?;
+    Ok(Reset { left: left + done.left, ..done })
+}
+
+/// Puts back some rows, and keeps what Postgres said of them.
+struct PutBack<'a> {
+    settings: &'a Settings,
+    claim: &'a LockedClaim,
+    why: Why<'a>,
+    rows: Mutex<Vec<Row>>,
+}
+
+impl Write<String> for PutBack<'_> {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
+        let Self { settings, claim, why, rows } = self;
+        Box::pin(async move {
+            let put = put_back(transaction, settings, claim, *why, Some(part)).await?;
+            let written = put.len() as u64;
+            rows.lock().unwrap_or_else(PoisonError::into_inner).extend(put);
+            Ok(written)
+        })
+    }
+}
+
+/// `codes`: `None` = all rows of the claim.
+async fn put_back(
+    transaction: &Transaction<'_>,
+    settings: &Settings,
+    claim: &LockedClaim,
+    why: Why<'_>,
+    codes: Option<&[String]>,
+) -> Result<Vec<Row>, Error> {
     let lease_expired =
         format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
-    let (counts, last_error, reason) = match why {
-        Why::WorkerSilent => (true, Some(lease_expired.as_str()), "worker lease expired"),
-        Why::GivenBack(reason) => (false, None, reason),
+    let (counts, last_error) = match why {
+        Why::WorkerSilent => (true, Some(lease_expired.as_str())),
+        Why::GivenBack(_) | Why::Failing(..) => (false, None),
     };
     // Only a row that failed alone is dead-lettered.
     let dead_at = (claim.rows_claimed == 1).then_some(i32::from(settings.worker.max_attempts));
     let alone_from = attempts_with_company(settings.worker.batch_size) + 1;
     let cap = settings.worker.backoff_cap.as_secs_f64();
-    let rows = transaction
-        .query(
-            PASTES,
-            &[&claim.id, &claim.released, &counts, &last_error, &dead_at, &cap, &alone_from],
-        )
-        .await?;
-    failpoint::reached("reset.pastes_reset");
-    let reason = if homeless { KEYS_WITHOUT_A_ROW } else { reason };
+    let told: [&(dyn ToSql + Sync); 8] =
+        [&claim.id, &claim.released, &counts, &last_error, &dead_at, &cap, &alone_from, &codes];
+    transaction.query(PASTES, &told).await
+}
+
+/// The claim is over.
+async fn close(
+    transaction: &Transaction<'_>,
+    settings: &Settings,
+    claim: &LockedClaim,
+    why: Why<'_>,
+    homeless: bool,
+    rows: &[Row],
+) -> Result<Reset, Error> {
+    let reason = if homeless { KEYS_WITHOUT_A_ROW } else { why.reason() };
+    if let Why::Failing(_, pastes) = why {
+        let (codes, errors): (Vec<&str>, Vec<&str>) =
+            pastes.iter().map(|(code, error)| (&**code, &**error)).unzip();
+        let cap = settings.worker.backoff_cap.as_secs_f64();
+        transaction.execute(DEFER, &[&codes, &errors, &cap]).await?;
+    }
     let dead = |row: &&Row| row.get::<_, Option<bool>>("dead_letter") == Some(true);
     let dead_letters = rows.iter().filter(dead).count();
     let dead = i32::try_from(dead_letters).unwrap_or(i32::MAX);
     transaction.execute(CLAIM, &[&claim.id, &reason, &dead]).await?;
     failpoint::reached("reset.closed");
-    Ok(Reset { claims: 1, rows: rows.len(), dead_letters })
+    let left = rows.iter().filter(|row| row.get::<_, bool>("waits")).count();
+    Ok(Reset { claims: 1, rows: rows.len() - left, dead_letters, left })
 }
 
 /// Every key that the claim doomed goes to the row that owes it. True when a key found no row.
-async fn hand_on_debts(transaction: &Transaction<'_>, claim: &LockedClaim) -> Result<bool, Error> {
+/// `among`: rows that can be changed (`None` = all of the claim).
+async fn hand_on_debts(
+    transaction: &Transaction<'_>,
+    claim: &LockedClaim,
+    among: Option<&[String]>,
+) -> Result<bool, Error> {
     if claim.doomed_keys.is_empty() {
         return Ok(false);
     }
-    let found = transaction.query(HEIRS, &[&claim.id, &claim.heirs, &claim.doomed_keys]).await?;
+    let owed: [&(dyn ToSql + Sync); 4] = [&claim.id, &claim.heirs, &claim.doomed_keys, &among];
+    let found = transaction.query(HEIRS, &owed).await?;
     if found.len() == claim.doomed_keys.len() {
         return Ok(false);
     }
-    // Somebody deleted paste rows by hand. Their debts go to other rows of the batch.
+    // Something else deleted paste rows, or holds them. Their debts go to other rows of the batch.
     let found: HashSet<String> = found.iter().map(|row| row.get("short_code")).collect();
     let pairs = claim.heirs.iter().zip(&claim.doomed_keys);
     let keys: Vec<&String> =
         pairs.filter(|(heir, _)| !found.contains(*heir)).map(|(_, key)| key).collect();
     let needed = i64::try_from(keys.len()).unwrap_or(i64::MAX);
-    let spare = transaction.query(SPARE_ROWS, &[&claim.id, &needed]).await?;
+    let spare = transaction.query(SPARE_ROWS, &[&claim.id, &needed, &among]).await?;
     let spare: Vec<String> = spare.iter().map(|row| row.get("short_code")).collect();
     let (carried, homeless) = keys.split_at(spare.len().min(keys.len()));
-    let taken = transaction.query(HEIRS, &[&claim.id, &spare, &carried]).await?;
+    let taken = transaction.query(HEIRS, &[&claim.id, &spare, &carried, &among]).await?;
     let taken: HashSet<String> = taken.iter().map(|row| row.get("short_code")).collect();
     // A spare row, too, may have been deleted by hand in between.
     let dropped = spare.iter().zip(carried).filter(|(row, _)| !taken.contains(*row));

@@ -135,10 +135,10 @@ async fn reset_silent(
         failpoint::reached("sweep.locked");
     }
     for claim in rows.iter().map(LockedClaim::from) {
-        // One claim that cannot be reset (a forgotten transaction holds a row of it) must not keep
-        // the others from it.
-        let savepoint = transaction.savepoint("claim").await?;
-        let done = match reset(&savepoint, settings, &claim, Why::WorkerSilent).await {
+        // One claim that cannot be reset (a forgotten transaction holds all of its rows) must not
+        // keep the others from it.
+        let mut savepoint = transaction.savepoint("claim").await?;
+        let done = match reset(&mut savepoint, settings, &claim, Why::WorkerSilent).await {
             Ok(done) => done,
             Err(failure) if failure.as_db_error().is_some() => {
                 savepoint.rollback().await?;
@@ -166,6 +166,7 @@ async fn reset_silent(
         total.claims += 1;
         total.rows += done.rows;
         total.dead_letters += done.dead_letters;
+        total.left += done.left;
     }
     Ok(rows.len())
 }

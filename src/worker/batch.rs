@@ -13,6 +13,7 @@ use super::{
 use crate::{
     claim::{Claim, Released, StepError},
     failpoint, telemetry,
+    watchdog::reset::Why,
 };
 
 /// On top of a step's own deadline, before its claim is no longer beaten.
@@ -21,13 +22,17 @@ pub(super) const SLACK: Duration = Duration::from_secs(15);
 /// How a batch ended, as far as the run loop must know.
 #[derive(Debug)]
 pub(super) enum BatchEnd {
-    Finished,
+    Finished {
+        rows: usize,
+    },
     /// Somebody has reset it: nothing to do.
     Lost,
     /// Given back because of the surroundings: stop claiming until they answer.
     Troubled(String),
     /// Given back because of something that only a person can mend: stop.
     Hopeless(String),
+    /// Given back because suspiciously much would go: stop.
+    Brake(String),
 }
 
 impl Worker {
@@ -62,7 +67,8 @@ impl Worker {
         }
     }
 
-    async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<(), StepError> {
+    /// How many rows it deleted.
+    async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<usize, StepError> {
         let id = claim.fence.claim;
         let mut times = PhaseTimes {
             claim: claim_time,
@@ -91,37 +97,48 @@ impl Worker {
         times.finish = started.elapsed() - times.release - times.delete - times.evict;
 
         self.tally.failed(finished.failed.iter().map(|(code, _)| code.clone()));
+        self.tally.gone(finished.gone);
         self.tally.finished(finished.rows, objects.deleted, released.bytes, &times);
         if !telemetry::bar_is_shown() {
             report(claim, &finished, &objects, &released, &times);
         }
-        Ok(())
+        Ok(usize::try_from(finished.rows).unwrap_or(usize::MAX))
     }
 
     /// How the batch ended, and whether its claim may still be open.
-    async fn settle_end(&self, claim: &Claim, ended: Result<(), StepError>) -> (BatchEnd, bool) {
+    async fn settle_end(&self, claim: &Claim, ended: Result<usize, StepError>) -> (BatchEnd, bool) {
         match ended {
-            Ok(()) => (BatchEnd::Finished, false),
+            Ok(rows) => (BatchEnd::Finished { rows }, false),
             Err(StepError::Lost(lost)) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
                 (BatchEnd::Lost, false)
             }
             Err(StepError::Surroundings(reason)) => {
-                let still_open = !self.give_back_or_say(claim, &reason).await;
+                let still_open = !self.give_back_or_say(claim, Why::GivenBack(&reason)).await;
                 (BatchEnd::Troubled(reason), still_open)
             }
             Err(StepError::Hopeless(reason)) => {
-                let still_open = !self.give_back_or_say(claim, &reason).await;
+                let still_open = !self.give_back_or_say(claim, Why::GivenBack(&reason)).await;
                 (BatchEnd::Hopeless(reason), still_open)
+            }
+            Err(StepError::Database(fault)) => {
+                let reason = fault.to_string();
+                let why = Why::Failing(&fault.error, &fault.pastes);
+                let still_open = !self.give_back_or_say(claim, why).await;
+                (BatchEnd::Hopeless(reason), still_open)
+            }
+            Err(StepError::Brake(reason)) => {
+                let still_open = !self.give_back_or_say(claim, Why::GivenBack(&reason)).await;
+                (BatchEnd::Brake(reason), still_open)
             }
         }
     }
 
-    async fn give_back_or_say(&self, claim: &Claim, reason: &str) -> bool {
+    async fn give_back_or_say(&self, claim: &Claim, why: Why<'_>) -> bool {
         let id = claim.fence.claim;
         self.open.progress(id, STEP_PATIENCE + SLACK);
-        let given_back = self.give_back(claim.fence, reason).await;
+        let given_back = self.hand_in(claim.fence, why).await;
         match &given_back {
             Ok(reset) => self.tally.given_back(reset.claims),
             Err(failure) => warn!(claim = id, "claim {id} could not be given back yet: {failure}"),

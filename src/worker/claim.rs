@@ -1,31 +1,28 @@
 //! Step 2: claim due pastes. One statement marks them and inserts the claim row that is their lease.
 
-use std::{
-    sync::PoisonError,
-    time::{Duration, SystemTime},
-};
+mod careful;
 
-use deadpool_postgres::Client;
+use std::time::{Duration, SystemTime};
+
+use deadpool_postgres::{Client, Transaction};
 use futures_util::future::try_join;
 use tokio::time::Instant;
-use tokio_postgres::types::ToSql;
-use tracing::warn;
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
 
+use self::careful::Found;
 use super::{PgError, Worker, lock::Turn};
 use crate::{
-    claim::{Claim, Fence, Paste, attempts_with_company},
+    claim::{Claim, DatabaseFault, Fence, Paste, attempts_with_company},
     failpoint,
     migrate::{self, SchemaError},
-    postgres::{BY_KEY, answered, describe, describe_pool, is_hopeless, is_row_fault},
+    postgres::{BY_KEY, Fault, answered, describe_pool, is_hopeless},
 };
 
 const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
 const CLAIM: &str = include_str!("../../sql/queries/claim.sql");
-const CANDIDATE: &str = include_str!("../../sql/queries/claim_candidate.sql");
 /// No other plan than the walk along pastes_due_idx, whatever the statistics say or do not say.
 pub const ONE_PLAN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
-/// More rows than this that cannot be claimed are not a few odd rows but a broken table.
-const MOST_IMPOSSIBLE: usize = 1000;
 
 /// What to claim.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +46,9 @@ pub enum ClaimError {
     /// Somebody has migrated the database while this worker ran.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+    /// No paste at all can be marked.
+    #[error("claiming failed: {0}")]
+    Database(DatabaseFault),
     #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
     NoLock(String),
 }
@@ -64,10 +64,25 @@ impl ClaimError {
     pub fn is_hopeless(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_hopeless(error),
-            Self::Schema(_) => true,
+            Self::Schema(_) | Self::Database(_) => true,
             Self::Postgres(_) | Self::NoLock(_) => false,
         }
     }
+
+    /// The rows may differ: a careful claim can tell them apart.
+    fn may_be_a_row(&self) -> bool {
+        match self {
+            Self::Postgres(PgError::Backend(error)) => {
+                !matches!(Fault::of(error), Fault::Transient | Fault::Locked)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A busy worker leaves the rows that must run alone for later.
+fn most_attempts(wanted: Wanted) -> i32 {
+    if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX }
 }
 
 impl Worker {
@@ -85,7 +100,7 @@ impl Worker {
             Turn::Without(reason) => self.tally.lock_missing(reason),
             Turn::Held(_) => {}
         }
-        let mut claimed = self.claim_around_the_impossible(&mut client, wanted).await;
+        let mut claimed = self.claim_in_turn(&mut client, wanted).await;
         if let Turn::Held(token) = &turn {
             self.lock.release(token).await;
             if let Ok(Some(claim)) = &mut claimed {
@@ -95,59 +110,36 @@ impl Worker {
         claimed
     }
 
-    /// A row that cannot even be marked (it violates an owner's NOT VALID constraint, say) must not
-    /// stop all claims: it is found by halving, and left out from then on.
-    async fn claim_around_the_impossible(
+    /// All at once; when Postgres refuses that, carefully, until there is something to claim.
+    async fn claim_in_turn(
         &self,
         client: &mut Client,
         wanted: Wanted,
     ) -> Result<Option<Claim>, ClaimError> {
-        let mut size = wanted.size;
-        loop {
-            let mut suspect = None;
-            let attempt = self.claim_rows(client, Wanted { size, ..wanted }, &mut suspect);
-            match answered(attempt).await {
-                Err(ClaimError::Postgres(PgError::Backend(error))) if is_row_fault(&error) => {
-                    let Some(culprit) = suspect else {
-                        if size == 1 {
-                            return Err(error.into());
-                        }
-                        size = size.div_ceil(2);
-                        continue;
-                    };
-                    if !self.leave_out(culprit, &describe(&error)) {
-                        return Err(error.into());
-                    }
-                    size = wanted.size;
-                }
+        while !self.must_not_claim(wanted) {
+            match answered(self.claim_rows(client, wanted)).await {
+                Err(error) if error.may_be_a_row() => {}
                 claimed => return claimed,
             }
+            match answered(self.claim_good(client, wanted)).await? {
+                Found::Claim(claim) => return Ok(Some(claim)),
+                Found::Nothing => return Ok(None),
+                Found::Unclaimable => {}
+            }
         }
+        Ok(None)
     }
 
-    /// False when there are too many already.
-    fn leave_out(&self, short_code: String, reason: &str) -> bool {
-        warn!(?short_code, reason, "paste {short_code:?} cannot be claimed: {reason}");
-        self.tally.failed([short_code.clone()]);
-        let mut impossible = self.impossible.lock().unwrap_or_else(PoisonError::into_inner);
-        impossible.push(short_code);
-        impossible.len() <= MOST_IMPOSSIBLE
+    fn must_not_claim(&self, wanted: Wanted) -> bool {
+        let over = wanted.until.is_some_and(|until| Instant::now() >= until);
+        over || self.shutdown.stop.is_cancelled()
     }
 
-    /// The short codes that this process found impossible to claim.
-    pub(super) fn impossible(&self) -> Vec<String> {
-        self.impossible.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The claim itself, safe with or without the lock. A claim of one row first names it, then
-    /// takes exactly that one: looked for afterwards, it might be another one.
-    async fn claim_rows(
+    /// First in a claim's transaction: its settings, and its turn.
+    async fn begin_claim<'a>(
         &self,
-        client: &mut Client,
-        wanted: Wanted,
-        suspect: &mut Option<String>,
-    ) -> Result<Option<Claim>, ClaimError> {
-        let started = Instant::now();
+        client: &'a mut Client,
+    ) -> Result<(Transaction<'a>, Row), ClaimError> {
         let transaction = client.transaction().await?;
         // Shorter than the lock's TTL: a claim that outlives its lock is cancelled.
         let allowed_ms = self.settings.lock.ttl.as_millis() * 2 / 3;
@@ -160,59 +152,71 @@ impl Worker {
             try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
                 .await?;
         migrate::expect(turn.get("schema_version"))?;
+        Ok((transaction, turn))
+    }
+
+    /// The claim itself, safe with or without the lock.
+    async fn claim_rows(
+        &self,
+        client: &mut Client,
+        wanted: Wanted,
+    ) -> Result<Option<Claim>, ClaimError> {
+        let started = Instant::now();
+        let (transaction, turn) = self.begin_claim(client).await?;
+        let unclaimable: bool = turn.get("some_are_unclaimable");
         let claim = transaction.prepare_cached(CLAIM).await?;
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
-        let most_attempts = if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX };
-        let impossible = self.impossible();
-        if wanted.size == 1 {
-            let first = transaction.query_opt(CANDIDATE, &[&wanted.mark, &impossible]).await?;
-            *suspect = first.map(|row| row.get("short_code"));
-        }
         failpoint::reached("claim.before");
         self.open.lose_sight();
         // That is an answer: the transaction is rolled back.
         let answered_no = |error: tokio_postgres::Error| {
-            self.open.regain_sight(usize::from(is_row_fault(&error)));
+            self.open.regain_sight(usize::from(Fault::of(&error) != Fault::Transient));
             error
         };
-        let rows = transaction
-            .query(&claim, &[&self.id, &size, &wanted.mark, &most_attempts, &impossible, &*suspect])
-            .await
-            .map_err(answered_no)?;
-        let Some(first) = rows.first() else {
+        let asked: [&(dyn ToSql + Sync); 5] =
+            [&self.id, &size, &wanted.mark, &most_attempts(wanted), &unclaimable];
+        let rows = transaction.query(&claim, &asked).await.map_err(answered_no)?;
+        if rows.is_empty() {
             // Waited for: rows that must run alone are locked by now, and the next one to hold the
             // lock would pass them by.
             transaction.rollback().await?;
             self.open.regain_sight(1);
             return Ok(None);
-        };
-        failpoint::reached("claim.marked");
-        let fence = Fence { claim: first.get("claim_id"), worker: self.id };
-        let mut last_due = SystemTime::UNIX_EPOCH;
-        let mut pastes = Vec::with_capacity(rows.len());
-        for row in rows {
-            last_due = last_due.max(row.get("due_at"));
-            let (expired, now): (SystemTime, SystemTime) =
-                (row.get("expires_at"), row.get("deletion_initiated_at"));
-            pastes.push(Paste {
-                short_code: row.get("short_code"),
-                content_hash: row.get("content_hash"),
-                doomed_key: row.get("doomed_key"),
-                attempts: row.get("attempts"),
-                overdue: now.duration_since(expired).unwrap_or_default(),
-            });
         }
+        failpoint::reached("claim.marked");
         transaction.commit().await.map_err(answered_no)?;
         failpoint::reached("claim.committed");
         self.open.regain_sight(1);
+        self.blame.claim.succeeded();
         self.tally.claimed(started.elapsed());
-        Ok(Some(Claim {
-            fence,
-            pastes,
-            asked_at: started,
-            last_due,
-            lock_wait: Duration::ZERO,
-            lock_hold: Duration::ZERO,
-        }))
+        Ok(to_claim(rows, self.id, started))
     }
+}
+
+/// What the claim's statement returned. `None`: nothing.
+fn to_claim(rows: Vec<Row>, worker: Uuid, asked_at: Instant) -> Option<Claim> {
+    let fence = Fence { claim: rows.first()?.get("claim_id"), worker };
+    let mut last_due = SystemTime::UNIX_EPOCH;
+    let mut pastes = Vec::with_capacity(rows.len());
+    for row in rows {
+        last_due = last_due.max(row.get("due_at"));
+        let (expired, now): (SystemTime, SystemTime) =
+            (row.get("expires_at"), row.get("deletion_initiated_at"));
+        pastes.push(Paste {
+            short_code: row.get("short_code"),
+            content_hash: row.get("content_hash"),
+            doomed_key: row.get("doomed_key"),
+            attempts: row.get("attempts"),
+            failed_before: row.get("failed_before"),
+            overdue: now.duration_since(expired).unwrap_or_default(),
+        });
+    }
+    Some(Claim {
+        fence,
+        pastes,
+        asked_at,
+        last_due,
+        lock_wait: Duration::ZERO,
+        lock_hold: Duration::ZERO,
+    })
 }

@@ -8,16 +8,19 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{Worker, batch::SLACK, detach::Bad};
+use super::{PgError, Worker, batch::SLACK, detach::Bad, release::other_spellings};
 use crate::{
     claim::{Claim, Released, StepError},
     objects::Deleted,
+    postgres::{answered, describe_pool},
 };
 
 /// What became of a batch's objects.
 #[derive(Debug, Default)]
 pub struct ObjectsGone {
     pub deleted: usize,
+    /// Pastes that the release took out of the batch: they are not finish's any more.
+    pub(super) taken_out: usize,
     pub(super) bad: Vec<Bad>,
 }
 
@@ -33,11 +36,14 @@ impl Worker {
             .pastes
             .iter()
             .filter_map(|paste| Some((paste.doomed_key.as_ref()?, &paste.short_code)));
+        let taken_out = released.detached.len();
+        let spared = self.spared(claim).await?;
         let heirs: HashMap<&String, &String> = newly.chain(owed).collect();
+        let keys = heirs.keys().filter(|key| !spared.contains_key(**key));
+        let keys: Vec<String> = keys.map(ToString::to_string).collect();
         if heirs.is_empty() {
-            return Ok(ObjectsGone::default());
+            return Ok(ObjectsGone { taken_out, ..ObjectsGone::default() });
         }
-        let keys: Vec<String> = heirs.keys().map(ToString::to_string).collect();
         let progress = || self.open.progress(claim.fence.claim, self.delete_allowed());
         let outcome = self.objects.delete(&keys, progress).await;
         let Deleted { refused, stuck } =
@@ -48,8 +54,26 @@ impl Worker {
             Some(Bad { short_code, error, owed_key: Some(key), own_fault })
         };
         let refused = refused.into_iter().filter_map(|key| to_bad(true, key));
-        let stuck = stuck.into_iter().filter_map(|key| to_bad(false, key));
-        Ok(ObjectsGone { deleted, bad: refused.chain(stuck).collect() })
+        let later = stuck.into_iter().chain(spared).filter_map(|key| to_bad(false, key));
+        Ok(ObjectsGone { deleted, taken_out, bad: refused.chain(later).collect() })
+    }
+
+    /// Of the keys that rows owe from earlier attempts, those that other content may need by now, under
+    /// another spelling; with the reason. (The release has looked after its own.)
+    async fn spared(&self, claim: &Claim) -> Result<HashMap<String, String>, StepError> {
+        let owed = claim.pastes.iter().filter_map(|paste| paste.doomed_key.as_deref());
+        let owed: Vec<&str> = owed.collect();
+        if owed.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let look = async {
+            let mut client = self.pool.get().await?;
+            let transaction = client.transaction().await?;
+            let spared = other_spellings(&transaction, &owed).await?;
+            transaction.commit().await?;
+            Ok::<_, PgError>(spared)
+        };
+        answered(look).await.map_err(|error| StepError::Surroundings(describe_pool(&error)))
     }
 
     /// How long a single call and what follows from it may take before the batch counts as wedged.

@@ -1,5 +1,7 @@
 //! Taking bad rows out of their batch, inside its one release or finish transaction.
 
+use std::collections::HashSet;
+
 use deadpool_postgres::Transaction;
 use tracing::warn;
 
@@ -20,16 +22,31 @@ pub(super) struct Bad {
     pub own_fault: bool,
 }
 
+/// What became of the bad rows.
+#[derive(Debug, Default)]
+pub(super) struct Detached {
+    pub found: HashSet<String>,
+    pub dead_letters: usize,
+}
+
+impl Detached {
+    /// Objects that are still to be deleted, and whose paste something else has deleted.
+    pub fn keys_without_a_row<'a>(&self, bad: &'a [Bad]) -> Vec<&'a Bad> {
+        let lost = |bad: &&Bad| bad.owed_key.is_some() && !self.found.contains(&bad.short_code);
+        bad.iter().filter(lost).collect()
+    }
+}
+
 impl Worker {
     /// The rows back off. If it is their own fault they count an attempt, and become dead letters
-    /// at the last one: says how many.
+    /// at the last one.
     pub(super) async fn detach(
         &self,
         transaction: &Transaction<'_>,
         claim: i64,
         bad: &[Bad],
         released: bool,
-    ) -> Result<usize, tokio_postgres::Error> {
+    ) -> Result<Detached, tokio_postgres::Error> {
         let codes: Vec<&str> = bad.iter().map(|bad| &*bad.short_code).collect();
         let errors: Vec<String> =
             bad.iter().map(|bad| bad.error.chars().take(LONGEST_ERROR).collect()).collect();
@@ -48,11 +65,13 @@ impl Worker {
             claim,
             rows = bad.len(),
             dead_letters = dead,
-            first = ?bad.first().map(|bad| &bad.short_code),
-            error = ?errors.first(),
-            "claim {claim}: {} pastes could not be deleted, {dead} of them are dead letters now",
-            bad.len()
+            "claim {claim}: {} pastes could not be deleted, {dead} of them are dead letters now; the \
+             first, {:?}: {}",
+            bad.len(),
+            bad.first().map(|bad| &*bad.short_code).unwrap_or_default(),
+            errors.first().map(String::as_str).unwrap_or_default()
         );
-        Ok(dead)
+        let found = rows.iter().map(|row| row.get("short_code")).collect();
+        Ok(Detached { found, dead_letters: dead })
     }
 }

@@ -43,9 +43,11 @@ pub(super) struct Drain {
     /// A claim or a batch failed for the surroundings' sake.
     pub(super) trouble: Option<String>,
     /// What only a person can mend.
-    pub(super) hopeless: Option<String>,
+    pub(super) stop: Option<Stop>,
     /// Since when nothing has been finished although something was in trouble.
     pub(super) trouble_since: Option<Instant>,
+    /// The size of the largest batch that was in trouble since then.
+    troubled_rows: usize,
     pub(super) troubles: u32,
     /// The trouble that was last told: a nightly mail needs each once.
     pub(super) said: Option<String>,
@@ -67,8 +69,9 @@ impl Drain {
             alone: false,
             mark: None,
             trouble: None,
-            hopeless: None,
+            stop: None,
             trouble_since: None,
+            troubled_rows: 0,
             troubles: 0,
             said: None,
             broken: 0,
@@ -109,7 +112,9 @@ impl Drain {
                         return stop;
                     }
                 }
-                Err(error) if error.is_hopeless() => self.hopeless = Some(error.to_string()),
+                Err(error) if error.is_hopeless() => {
+                    self.stop = Some((StoppedBecause::Failed, Some(error.to_string())));
+                }
                 Err(error) => self.trouble = Some(error.to_string()),
             }
         }
@@ -245,13 +250,26 @@ impl Drain {
         };
         let flight = self.in_flight.remove(&task);
         match end {
-            Ok(BatchEnd::Finished) => {
-                self.trouble_since = None;
-                self.troubles = 0;
+            Ok(BatchEnd::Finished { rows }) => {
+                // A lone paste that gets through does not prove that a batch would.
+                if rows * 2 >= self.troubled_rows {
+                    self.trouble_since = None;
+                    self.troubles = 0;
+                    self.troubled_rows = 0;
+                }
             }
             Ok(BatchEnd::Lost) => {}
-            Ok(BatchEnd::Troubled(reason)) => self.trouble = Some(reason),
-            Ok(BatchEnd::Hopeless(reason)) => self.hopeless = Some(reason),
+            Ok(BatchEnd::Troubled(reason)) => {
+                let rows = flight.map_or(0, |(_, rows)| rows);
+                self.troubled_rows = self.troubled_rows.max(rows);
+                self.trouble = Some(reason);
+            }
+            Ok(BatchEnd::Hopeless(reason)) => {
+                self.stop = Some((StoppedBecause::Failed, Some(reason)));
+            }
+            Ok(BatchEnd::Brake(reason)) => {
+                self.stop = Some((StoppedBecause::Brake, Some(reason)));
+            }
             Err(error) => {
                 self.broken += 1;
                 if let Some((fence, _)) = flight {

@@ -1,5 +1,8 @@
 //! Step 6: the paste rows go, and the claim is closed with what it did.
 
+mod careful;
+
+use deadpool_postgres::Transaction;
 use futures_util::future::try_join;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
@@ -9,13 +12,13 @@ use super::{
     delete_objects::ObjectsGone,
     detach::Bad,
     settle::{ClaimState, LastTry, Mode, TryError},
-    split::apply_to_good,
     summary::PhaseTimes,
 };
 use crate::{
     claim::{Claim, StepError},
     failpoint,
-    postgres::BY_KEY,
+    postgres::{BY_KEY, bisect::CAREFULLY},
+    watchdog::reset::KEYS_WITHOUT_A_ROW,
 };
 
 const FENCE: &str = include_str!("../../sql/queries/finish_fence.sql");
@@ -29,6 +32,19 @@ pub struct Finished {
     pub rows: u64,
     /// Pastes that could not be deleted, with the reason.
     pub failed: Vec<(String, String)>,
+    /// Pastes that something else has deleted meanwhile.
+    pub gone: u64,
+}
+
+/// What became of the rows of a batch, before the claim is closed.
+#[derive(Debug, Default)]
+struct Removed {
+    rows: u64,
+    failed: Vec<(String, String)>,
+    gone: u64,
+    dead_letters: usize,
+    /// Keys of objects that are still there, and no row is left to remember them.
+    keys_without_a_row: Option<Vec<String>>,
 }
 
 impl Worker {
@@ -39,10 +55,13 @@ impl Worker {
         objects: &ObjectsGone,
         times: &PhaseTimes,
     ) -> Result<Finished, StepError> {
-        let last = LastTry::new(named(&objects.bad));
+        let last = LastTry::new((named(&objects.bad), 0));
         let attempt = |mode| self.try_finish(claim, objects, times, mode, &last);
-        let done_already =
-            |state: &ClaimState| state.finished.map(|rows| Finished { rows, failed: last.what() });
+        let done_already = |state: &ClaimState| {
+            let rows = state.finished?;
+            let (failed, gone) = last.what();
+            Some(Finished { rows, failed, gone })
+        };
         self.settle(claim.fence, attempt, done_already).await
     }
 
@@ -52,17 +71,16 @@ impl Worker {
         objects: &ObjectsGone,
         times: &PhaseTimes,
         mode: Mode,
-        last: &LastTry<Vec<(String, String)>>,
+        last: &LastTry<(Vec<(String, String)>, u64)>,
     ) -> Result<Finished, TryError> {
         let started = Instant::now();
-        let id = claim.fence.claim;
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let fence = transaction.prepare_cached(FENCE).await?;
         let deleted = i32::try_from(objects.deleted).unwrap_or(i32::MAX);
         let [claim_ms, release_ms, delete_ms, evict_ms, wait_ms, hold_ms] = times.before_finish();
         let done: [&(dyn ToSql + Sync); 9] = [
-            &id,
+            &claim.fence.claim,
             &self.id,
             &deleted,
             &claim_ms,
@@ -80,56 +98,83 @@ impl Worker {
             return Err(TryError::NotFenced);
         }
         failpoint::reached("finish.fenced");
-        let mut bad = objects.bad.clone();
-        let mut dead_letters = 0;
-        if !bad.is_empty() {
-            dead_letters += self.detach(&transaction, id, &bad, true).await?;
-            failpoint::reached("finish.detached");
-        }
-        let remove = if self.settings.retention.tombstones.is_zero() { DELETE } else { BURY };
-        let remove = transaction.prepare_cached(remove).await?;
-        let rows = match mode {
-            Mode::Whole => transaction.execute(&remove, &[&id, &None::<Vec<&str>>]).await?,
-            Mode::Split => {
-                let codes: Vec<&str> =
-                    claim.pastes.iter().map(|paste| &*paste.short_code).collect();
-                let (rows, stubborn) = apply_to_good(&mut transaction, &codes, |tx, part| {
-                    let (remove, id) = (remove.clone(), id);
-                    Box::pin(async move { tx.execute(&remove, &[&id, &part]).await })
-                })
-                .await?;
-                // Their references are released and their objects are gone: nothing is owed.
-                let stubborn: Vec<Bad> = stubborn
-                    .into_iter()
-                    .map(|(code, error)| Bad {
-                        short_code: code.into(),
-                        error,
-                        owed_key: None,
-                        own_fault: true,
-                    })
-                    .collect();
-                dead_letters += self.detach(&transaction, id, &stubborn, true).await?;
-                bad.extend(stubborn);
-                rows
+        let removed = match mode {
+            Mode::Whole => self.remove_all(&transaction, claim, objects).await?,
+            Mode::Careful => {
+                transaction.batch_execute(CAREFULLY).await?;
+                self.remove_good(&mut transaction, claim, objects).await?
             }
         };
         failpoint::reached("finish.removed");
-        let count = transaction.prepare_cached(COUNT).await?;
-        let finish_ms = i32::try_from(started.elapsed().as_millis()).unwrap_or(i32::MAX);
-        let rows_deleted = i32::try_from(rows).unwrap_or(i32::MAX);
-        let failed = named(&bad);
-        let [bad, dead] =
-            [failed.len(), dead_letters].map(|count| i32::try_from(count).unwrap_or(i32::MAX));
-        let ages = ages::at_deletion(claim, &failed);
-        let told: [&(dyn ToSql + Sync); 6] = [&id, &rows_deleted, &finish_ms, &bad, &dead, &ages];
-        transaction.execute(&count, &told).await?;
+        count(&transaction, claim, &removed, started).await?;
         failpoint::reached("finish.counted");
+        let Removed { rows, failed, gone, .. } = removed;
         self.tally.suspected(&failed);
-        last.commits(failed.clone());
+        last.commits((failed.clone(), gone));
         transaction.commit().await?;
         failpoint::reached("finish.committed");
-        Ok(Finished { rows, failed })
+        Ok(Finished { rows, failed, gone })
     }
+
+    /// What deletes the rows, or leaves tombstones of them.
+    fn removal(&self) -> &'static str {
+        if self.settings.retention.tombstones.is_zero() { DELETE } else { BURY }
+    }
+
+    /// The hot path: one statement. Afterwards no row may carry the claim's id any more, so if the
+    /// numbers do not add up, a careful try finds out why.
+    async fn remove_all(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: &Claim,
+        objects: &ObjectsGone,
+    ) -> Result<Removed, TryError> {
+        let id = claim.fence.claim;
+        let mut dead_letters = 0;
+        if !objects.bad.is_empty() {
+            let detached = self.detach(transaction, id, &objects.bad, true).await?;
+            failpoint::reached("finish.detached");
+            if detached.found.len() < objects.bad.len() {
+                return Err(TryError::Unaccounted);
+            }
+            dead_letters = detached.dead_letters;
+        }
+        let remove = transaction.prepare_cached(self.removal()).await?;
+        let rows = transaction.execute(&remove, &[&id, &None::<Vec<&str>>]).await?;
+        let accounted = rows as usize + objects.bad.len() + objects.taken_out;
+        if accounted != claim.pastes.len() {
+            return Err(TryError::Unaccounted);
+        }
+        self.blame.finish.succeeded();
+        Ok(Removed { rows, failed: named(&objects.bad), dead_letters, ..Removed::default() })
+    }
+}
+
+/// Closes the claim with its figures.
+async fn count(
+    transaction: &Transaction<'_>,
+    claim: &Claim,
+    removed: &Removed,
+    started: Instant,
+) -> Result<(), tokio_postgres::Error> {
+    let count = transaction.prepare_cached(COUNT).await?;
+    let finish_ms = i32::try_from(started.elapsed().as_millis()).unwrap_or(i32::MAX);
+    let rows_deleted = i32::try_from(removed.rows).unwrap_or(i32::MAX);
+    let [bad, dead] = [removed.failed.len(), removed.dead_letters]
+        .map(|count| i32::try_from(count).unwrap_or(i32::MAX));
+    let ages = ages::at_deletion(claim, &removed.failed);
+    let told: [&(dyn ToSql + Sync); 8] = [
+        &claim.fence.claim,
+        &rows_deleted,
+        &finish_ms,
+        &bad,
+        &dead,
+        &ages,
+        &removed.keys_without_a_row,
+        &KEYS_WITHOUT_A_ROW,
+    ];
+    transaction.execute(&count, &told).await?;
+    Ok(())
 }
 
 fn named(bad: &[Bad]) -> Vec<(String, String)> {

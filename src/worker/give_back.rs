@@ -32,14 +32,14 @@ impl Worker {
         self.hand_in(fence, Why::WorkerSilent).await
     }
 
-    async fn hand_in(&self, fence: Fence, why: Why<'_>) -> Result<Reset, StepError> {
+    pub(super) async fn hand_in(&self, fence: Fence, why: Why<'_>) -> Result<Reset, StepError> {
         let give_up = Instant::now() + PATIENCE;
         let mut tries = 0;
         loop {
             let (reason, hopeless) = match answered(self.try_give_back(fence, why)).await {
                 Ok(reset) => {
-                    let (claim, rows) = (fence.claim, reset.rows);
-                    info!(claim, rows, ?why, "gave back claim {claim}: {rows} pastes");
+                    let (claim, rows, reason) = (fence.claim, reset.rows, why.reason());
+                    info!(claim, rows, "gave back claim {claim}: {rows} pastes ({reason})");
                     return Ok(reset);
                 }
                 Err(error) => {
@@ -60,13 +60,13 @@ impl Worker {
 
     async fn try_give_back(&self, fence: Fence, why: Why<'_>) -> Result<Reset, PgError> {
         let mut client = self.pool.get().await?;
-        let transaction = client.transaction().await?;
+        let mut transaction = client.transaction().await?;
         let own = transaction.query_opt(OWN_CLAIM, &[&fence.claim, &fence.worker]).await?;
         let Some(claim) = own.as_ref().map(LockedClaim::from) else {
             return Ok(Reset::default());
         };
         failpoint::reached("give_back.before");
-        let done = reset(&transaction, &self.settings, &claim, why).await?;
+        let done = reset(&mut transaction, &self.settings, &claim, why).await?;
         transaction.commit().await?;
         failpoint::reached("give_back.committed");
         Ok(done)

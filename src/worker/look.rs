@@ -30,7 +30,7 @@ impl Worker {
         let client = self.pool.get().await?;
         let look = client.prepare_cached(LOOK).await?;
         let ahead = format!("{WORTH_WAITING_S} seconds");
-        let row = client.query_one(&look, &[&ahead, &self.impossible()]).await?;
+        let row = client.query_one(&look, &[&ahead]).await?;
         if let Some(attempts) = row.get::<_, Option<i16>>("due_attempts") {
             return Ok(Sight::Due { attempts });
         }
@@ -46,6 +46,7 @@ impl Worker {
             due: row.get("due"),
             backing_off: row.get("backing_off"),
             dead_letters: row.get("dead_letters"),
+            unclaimable: row.get("unclaimable"),
             in_other_hands: row.get("in_other_hands"),
         })
     }

@@ -25,27 +25,38 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 mod settle;
-mod split;
 mod start;
 mod stop;
 pub mod summary;
 mod surroundings;
 mod throttle;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use deadpool_postgres::Pool;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use self::summary::Tally;
 pub use self::{claim::ONE_PLAN, lock::Lock, open::OpenClaims, summary::PhaseTimes};
+use self::{release::MissingContent, summary::Tally};
 use crate::{
-    config::Settings, objects::Objects, postgres::Target, redis::Redis, shutdown::Shutdown,
+    config::Settings,
+    objects::Objects,
+    postgres::{Target, bisect::Blame},
+    redis::Redis,
+    shutdown::Shutdown,
 };
 
 /// An error of the pool, or of Postgres behind it.
 pub type PgError = deadpool_postgres::PoolError;
+
+/// For each step of a batch that writes.
+#[derive(Debug, Default)]
+struct Blames {
+    claim: Blame,
+    release: Blame,
+    finish: Blame,
+}
 
 /// One worker process: its identity, its connections, its open claims.
 pub struct Worker {
@@ -56,8 +67,10 @@ pub struct Worker {
     pub open: OpenClaims,
     pub lock: Lock,
     pub tally: Tally,
-    /// Pastes that cannot even be marked; left out of this run's claims.
-    impossible: Mutex<Vec<String>>,
+    /// Whose fault failing statements are.
+    blame: Blames,
+    missing: MissingContent,
+    override_brake: AtomicBool,
     started: Instant,
     target: Target,
     pool: Pool,

@@ -1,29 +1,31 @@
 //! Step 3: let go of the batch's references, exactly once, and doom the bodies that nobody holds.
 
+mod lock;
+mod missing;
 mod plan;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use deadpool_postgres::Transaction;
-use futures_util::future::try_join3;
-use tokio_postgres::{Row, types::ToSql};
+use tokio_postgres::types::ToSql;
 use tracing::warn;
 
-use self::plan::{Body, Plan};
+pub(super) use self::missing::MissingContent;
+use self::{
+    lock::Locked,
+    plan::{Body, Plan, References, references},
+};
 use super::{
     Worker,
-    detach::Bad,
     settle::{ClaimState, LastTry, Mode, TryError},
-    split::apply_to_good,
 };
 use crate::{
     claim::{Claim, Released, StepError},
     failpoint,
-    postgres::BY_KEY,
+    objects::is_odd,
+    postgres::bisect::{Write, Writing, apply_to_good},
 };
 
-const FENCE: &str = include_str!("../../sql/queries/release_fence.sql");
-const LOCK_CONTENT: &str = include_str!("../../sql/queries/release_lock_content.sql");
 const STILL_NEEDED: &str = include_str!("../../sql/queries/release_still_needed.sql");
 const COUNT_HOLDERS: &str = include_str!("../../sql/queries/release_count_holders.sql");
 const SUBTRACT: &str = include_str!("../../sql/queries/release_subtract.sql");
@@ -52,47 +54,25 @@ impl Worker {
     ) -> Result<Released, TryError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
-        let fence = transaction.prepare_cached(FENCE).await?;
-        let lock = transaction.prepare_cached(LOCK_CONTENT).await?;
         let references = references(claim);
-        let hashes: Vec<&[u8]> = references.keys().copied().collect();
-        let fenced: [&(dyn ToSql + Sync); 2] = [&claim.fence.claim, &claim.fence.worker];
-        let locked: [&(dyn ToSql + Sync); 2] = [&hashes, &claim.fence.claim];
-        failpoint::reached("release.before");
-        // Sent together, in this order: one round trip. Locks of a claim that is lost do no harm.
-        let ((), fenced, locked) = try_join3(
-            transaction.batch_execute(BY_KEY),
-            transaction.execute(&fence, &fenced),
-            transaction.query(&lock, &locked),
-        )
-        .await?;
-        if fenced == 0 {
-            return Err(TryError::NotFenced);
-        }
-        failpoint::reached("release.fenced");
-        let mut plan = self.plan(&transaction, claim, &references, &locked).await?;
-        let bad = match mode {
+        let locked = self.fence_and_lock(&transaction, claim, &references, mode).await?;
+        let mut plan = self.plan(&transaction, claim, &references, locked).await?;
+        match mode {
             Mode::Whole => {
                 let all: Vec<&Body> = plan.bodies.iter().collect();
                 write(&transaction, &all).await?;
-                Vec::new()
+                self.blame.release.succeeded();
             }
-            Mode::Split => {
-                let all: Vec<&Body> = plan.bodies.iter().collect();
-                let (_, bad) =
-                    apply_to_good(&mut transaction, &all, |tx, part| Box::pin(write(tx, part)))
-                        .await?;
-                bad.into_iter().map(|(body, error)| (body.hash.clone(), error)).collect()
-            }
-        };
+            Mode::Careful => self.write_good(&mut transaction, &references, &mut plan).await?,
+        }
         failpoint::reached("release.counted");
-        let bad = plan.remove(claim, bad);
         let mut dead_letters = 0;
-        if !bad.is_empty() {
-            dead_letters = self.detach(&transaction, claim.fence.claim, &bad, false).await?;
+        if !plan.bad.is_empty() {
+            let detached = self.detach(&transaction, claim.fence.claim, &plan.bad, false).await?;
+            dead_letters = detached.dead_letters;
             failpoint::reached("release.detached");
         }
-        let released = plan.released(bad);
+        let released = plan.released();
         record(&transaction, claim.fence.claim, &released, dead_letters).await?;
         failpoint::reached("release.recorded");
         self.tally.suspected(&released.detached);
@@ -102,16 +82,42 @@ impl Worker {
         Ok(released)
     }
 
+    /// Writes what can be written; the bodies that cannot leave the plan with their pastes.
+    async fn write_good(
+        &self,
+        transaction: &mut Transaction<'_>,
+        references: &References<'_>,
+        plan: &mut Plan,
+    ) -> Result<(), TryError> {
+        let blame = &self.blame.release;
+        let all: Vec<&Body> = plan.bodies.iter().collect();
+        let fresh = |body: &&Body| body.is_fresh;
+        let applied = apply_to_good(transaction, &all, blame, fresh, &Counts);
+        let name = |body: &&Body| {
+            let pastes = references.get(&*body.hash).map(Vec::as_slice).unwrap_or_default();
+            pastes.iter().map(|paste| paste.short_code.clone()).collect()
+        };
+        let failed = applied.await.map_err(|error| TryError::from_search(error, name))?.failed;
+        let failed: Vec<_> =
+            failed.into_iter().map(|bad| (bad.unit.hash.clone(), bad.error, bad.fault)).collect();
+        for (hash, error, fault) in failed {
+            let counts = |paste: &crate::claim::Paste| blame.counts(fault, !paste.failed_before);
+            plan.take_out(&hash, references, &error, counts);
+        }
+        Ok(())
+    }
+
     /// The bodies are locked; now, in a later statement, looks who else needs those that would go.
     async fn plan(
         &self,
         transaction: &Transaction<'_>,
         claim: &Claim,
         references: &References<'_>,
-        locked: &[Row],
+        locked: Locked,
     ) -> Result<Plan, TryError> {
         failpoint::reached("release.content_locked");
-        let mut bodies: Vec<Body> = locked.iter().map(|row| Body::new(row, references)).collect();
+        let mut bodies: Vec<Body> =
+            locked.rows.iter().map(|row| Body::new(row, references)).collect();
         let last = |body: &&Body| body.loses_its_last() && !body.is_newer;
         let last: Vec<&[u8]> = bodies.iter().filter(last).map(|body| &*body.hash).collect();
         let needed = transaction.prepare_cached(STILL_NEEDED).await?;
@@ -122,10 +128,41 @@ impl Worker {
         if !doubtful.is_empty() {
             recount(transaction, &doubtful, &mut bodies).await?;
         }
-        let missing = references.len() - bodies.len();
-        let plan = Plan { bodies, missing };
+        let missing = references.len() - bodies.len() - locked.by_others.len();
+        let mut plan = Plan { bodies, missing, bad: Vec::new() };
+        if missing > 0 {
+            self.judge_missing(claim, &plan, references, &locked.by_others)?;
+        }
+        for hash in &locked.by_others {
+            plan.take_out(hash, references, lock::BY_ANOTHER, |_| false);
+        }
+        self.spare_other_spellings(transaction, references, &mut plan, locked.keys_are_odd).await?;
         self.report_drift(claim, &plan);
         Ok(plan)
+    }
+
+    /// Bodies that would go stay if other content has another spelling of their key: in a store that
+    /// normalises keys both are one object.
+    async fn spare_other_spellings(
+        &self,
+        transaction: &Transaction<'_>,
+        references: &References<'_>,
+        plan: &mut Plan,
+        keys_are_odd: bool,
+    ) -> Result<(), TryError> {
+        let doomed = || plan.bodies.iter().filter(|body| body.is_doomed());
+        if !keys_are_odd && !doomed().any(|body| is_odd(&body.s3_key)) {
+            return Ok(());
+        }
+        let keys: Vec<&str> = doomed().map(|body| &*body.s3_key).collect();
+        let spared = other_spellings(transaction, &keys).await?;
+        let hashes: Vec<(Vec<u8>, String)> = doomed()
+            .filter_map(|body| Some((body.hash.clone(), spared.get(&body.s3_key)?.clone())))
+            .collect();
+        for (hash, error) in hashes {
+            plan.take_out(&hash, references, &error, |_| false);
+        }
+        Ok(())
     }
 
     fn report_drift(&self, claim: &Claim, plan: &Plan) {
@@ -145,17 +182,23 @@ impl Worker {
     }
 }
 
-/// The batch's bodies, and the pastes that let go of each.
-type References<'a> = HashMap<&'a [u8], Vec<&'a str>>;
+const OTHER_SPELLINGS: &str = include_str!("../../sql/queries/other_spellings.sql");
 
-fn references(claim: &Claim) -> References<'_> {
-    let mut references = References::with_capacity(claim.pastes.len());
-    for paste in &claim.pastes {
-        if let Some(hash) = &paste.content_hash {
-            references.entry(hash).or_default().push(&paste.short_code);
-        }
-    }
-    references
+/// Of these keys, those that must not be deleted now, and why.
+pub(super) async fn other_spellings(
+    transaction: &Transaction<'_>,
+    keys: &[&str],
+) -> Result<HashMap<String, String>, tokio_postgres::Error> {
+    let rows = transaction.query(OTHER_SPELLINGS, &[&keys]).await?;
+    let spared = rows.iter().map(|row| {
+        let (key, other): (String, String) = (row.get("s3_key"), row.get("other_key"));
+        let why = format!(
+            "its object {key:?} is not deleted: the store may take it for {other:?}, which other \
+             content uses"
+        );
+        (key, why)
+    });
+    Ok(spared.collect())
 }
 
 /// The counts of these bodies cannot be trusted: how many rows hold each, really? The cold path.
@@ -171,6 +214,14 @@ async fn recount(
         body.other_holders = holders.get(&*body.hash).copied().unwrap_or_default();
     }
     Ok(())
+}
+
+struct Counts;
+
+impl Write<&Body> for Counts {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [&Body]) -> Writing<'a> {
+        Box::pin(write(transaction, part))
+    }
 }
 
 /// Writes the new counts, and removes the content rows that nobody needs.
@@ -220,18 +271,4 @@ async fn record(
         [&claim, &heirs, &keys, &released.bytes, &drift, &failed, &dead];
     transaction.execute(&record, &told).await?;
     Ok(())
-}
-
-impl Plan {
-    /// Takes the bad bodies out, and names the pastes that referenced them.
-    fn remove(&mut self, claim: &Claim, bad: Vec<(Vec<u8>, String)>) -> Vec<Bad> {
-        let bad: BTreeMap<Vec<u8>, String> = bad.into_iter().collect();
-        self.bodies.retain(|body| !bad.contains_key(&body.hash));
-        let faulty = |paste: &crate::claim::Paste| {
-            let error = bad.get(paste.content_hash.as_ref()?)?.clone();
-            let short_code = paste.short_code.clone();
-            Some(Bad { short_code, error, owed_key: None, own_fault: true })
-        };
-        claim.pastes.iter().filter_map(faulty).collect()
-    }
 }

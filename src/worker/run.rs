@@ -1,6 +1,9 @@
 //! One run, from the sweep at its start to the summary at its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -32,6 +35,7 @@ impl Worker {
     /// Drains what has expired, and says what was done and why it stopped.
     pub async fn run(self: &Arc<Self>, options: Options) -> Summary {
         let started = Instant::now();
+        self.override_brake.store(options.override_brake, Ordering::Release);
         let heartbeat = tokio::spawn(Arc::clone(self).heartbeat());
         let bar = progress::start(Arc::clone(self));
         let reset = self.sweep_at_start().await;
@@ -49,6 +53,10 @@ impl Worker {
             warn!("this run's end could not be recorded: {}", describe_pool(&error));
         }
         summary
+    }
+
+    pub(super) fn brake_is_overridden(&self) -> bool {
+        self.override_brake.load(Ordering::Acquire)
     }
 
     /// For people who have cron only: a run recovers what an earlier one left behind.

@@ -12,8 +12,12 @@ use tracing::warn;
 use super::{PgError, Worker};
 use crate::{
     backoff::backoff,
-    claim::{Doomed, Fence, LostClaim, Released, StepError},
-    postgres::{answered, describe_pool, is_hopeless, is_row_fault},
+    claim::{DatabaseFault, Doomed, Fence, LostClaim, Released, StepError},
+    postgres::{
+        Fault, answered,
+        bisect::{ApplyError, Failed},
+        describe_pool, is_hopeless,
+    },
 };
 
 const READ_CLAIM: &str = include_str!("../../sql/queries/read_claim.sql");
@@ -25,8 +29,9 @@ pub(super) const STEP_PATIENCE: Duration = Duration::from_secs(120);
 pub(super) enum Mode {
     /// All at once: the hot path.
     Whole,
-    /// With savepoints, after a row of the batch turned out to be bad.
-    Split,
+    /// After a row of the batch turned out to be bad, locked or slow: takes what can be locked, and
+    /// finds the bad ones with savepoints.
+    Careful,
 }
 
 /// Why one try of a step did not succeed.
@@ -34,6 +39,12 @@ pub(super) enum Mode {
 pub(super) enum TryError {
     /// The fence matched nothing: lost, or done already by a transaction whose answer was lost.
     NotFenced,
+    /// Not as many rows were written as the claim has: a careful try finds out which.
+    Unaccounted,
+    /// Every row fails in the same way.
+    Database(DatabaseFault),
+    /// Suspiciously much would go.
+    Brake(String),
     Postgres(PgError),
 }
 
@@ -44,8 +55,21 @@ impl<E: Into<PgError>> From<E> for TryError {
 }
 
 impl TryError {
-    fn is_row_fault(&self) -> bool {
-        matches!(self, Self::Postgres(PgError::Backend(error)) if is_row_fault(error))
+    /// From a search for bad rows; `name` tells which pastes a unit stands for.
+    pub fn from_search<T>(error: ApplyError<T>, name: impl Fn(&T) -> Vec<String>) -> Self {
+        match error {
+            ApplyError::Postgres(error) => error.into(),
+            ApplyError::Database(failed) => Self::Database(database_fault(&failed, name)),
+        }
+    }
+
+    /// The rows may differ: a careful try can tell them apart.
+    fn may_be_a_row(&self) -> bool {
+        match self {
+            Self::Unaccounted => true,
+            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
+            Self::NotFenced | Self::Database(_) | Self::Brake(_) | Self::Postgres(_) => false,
+        }
     }
 
     fn is_hopeless(&self) -> bool {
@@ -55,9 +79,21 @@ impl TryError {
     fn reason(&self) -> String {
         match self {
             Self::NotFenced => "the claim is not in the expected state".into(),
+            Self::Unaccounted => "not all pastes of the claim could be accounted for".into(),
+            Self::Database(fault) => fault.to_string(),
+            Self::Brake(reason) => reason.clone(),
             Self::Postgres(error) => describe_pool(error),
         }
     }
+}
+
+fn database_fault<T>(failed: &[Failed<T>], name: impl Fn(&T) -> Vec<String>) -> DatabaseFault {
+    let error = failed.last().map(|failed| failed.error.clone()).unwrap_or_default();
+    let named = |failed: &Failed<T>| {
+        let error = failed.error.clone();
+        name(&failed.unit).into_iter().map(move |code| (code, error.clone()))
+    };
+    DatabaseFault { error, pastes: failed.iter().flat_map(named).collect() }
 }
 
 /// What the claim row says.
@@ -103,14 +139,19 @@ impl Worker {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            // An error of class 22 or 23 is an answer: the transaction is rolled back.
-            if error.is_row_fault() && mode == Mode::Whole {
-                mode = Mode::Split;
+            // Such an error is an answer: the transaction is rolled back.
+            if error.may_be_a_row() && mode == Mode::Whole {
+                mode = Mode::Careful;
                 continue;
             }
             let reason = error.reason();
             if error.is_hopeless() {
                 return Err(StepError::Hopeless(reason));
+            }
+            match error {
+                TryError::Database(fault) => return Err(StepError::Database(fault)),
+                TryError::Brake(reason) => return Err(StepError::Brake(reason)),
+                _ => {}
             }
             if tries == 0 && !matches!(error, TryError::NotFenced) {
                 warn!(claim = fence.claim, reason, "claim {}: trying again: {reason}", fence.claim);

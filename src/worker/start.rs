@@ -58,7 +58,9 @@ impl Worker {
             shutdown: Shutdown { abandon: shutdown.abandon.child_token(), ..shutdown },
             open: OpenClaims::default(),
             tally: Tally::default(),
-            impossible: Default::default(),
+            blame: Default::default(),
+            missing: Default::default(),
+            override_brake: Default::default(),
             started: Instant::now(),
         }))
     }

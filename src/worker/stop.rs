@@ -26,8 +26,8 @@ pub(super) type Stop = (StoppedBecause, Option<String>);
 
 impl Drain {
     pub(super) async fn must_stop(&mut self) -> Option<Stop> {
-        if let Some(reason) = self.hopeless.take() {
-            return Some((StoppedBecause::Failed, Some(reason)));
+        if let Some(stop) = self.stop.take() {
+            return Some(stop);
         }
         if let Some(stop) = self.is_over() {
             return Some(stop);

@@ -94,6 +94,8 @@ pub struct Left {
     pub due: i64,
     pub backing_off: i64,
     pub dead_letters: i64,
+    /// Due, but Postgres does not let them be claimed.
+    pub unclaimable: i64,
     pub in_other_hands: i64,
 }
 
@@ -110,6 +112,8 @@ pub struct Summary {
     pub elapsed_ms: u64,
     pub rows_per_second: f64,
     pub rows_failed: u64,
+    /// Pastes of this run's batches that something else deleted meanwhile.
+    pub rows_gone: u64,
     pub claims_reset_at_start: u64,
     pub claims_given_back: u64,
     pub claims_lost: u64,
@@ -139,6 +143,7 @@ pub(super) struct Figures {
     pub evictions_failed: u64,
     pub failed: Vec<String>,
     pub failed_count: u64,
+    pub gone: u64,
     /// Perhaps failed: detached right before a COMMIT whose answer may never have come.
     pub suspected: Vec<String>,
     pub phases: Phases,
@@ -255,6 +260,10 @@ impl Tally {
         self.lock().lost += 1;
     }
 
+    pub(super) fn gone(&self, rows: u64) {
+        self.lock().gone += rows;
+    }
+
     pub(super) fn drifted(&self, bodies: usize) {
         self.lock().drift += bodies as u64;
     }
@@ -308,6 +317,7 @@ impl Figures {
             elapsed_ms: ms(elapsed),
             rows_per_second: self.rows as f64 / elapsed.as_secs_f64().max(0.001),
             rows_failed: self.failed_count,
+            rows_gone: self.gone,
             claims_reset_at_start: 0,
             claims_given_back: self.given_back,
             claims_lost: self.lost,

@@ -317,6 +317,15 @@ impl World {
         self.run_sql("UPDATE pastes SET retry_at = now() WHERE retry_at < 'infinity'").await;
     }
 
+    /// Rows that wait for their content row are tried again at once.
+    pub async fn end_deferral(&self) {
+        let sql = "UPDATE pastes SET deletion_initiated_at = now() - interval '1 hour',
+                                     retry_at = now() - interval '1 second'
+                   WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NULL
+                     AND retry_at > deletion_initiated_at";
+        self.run_sql(sql).await;
+    }
+
     /// What a watchdog does in a tick, with the default of two hours.
     pub async fn sweep(&self) -> Swept {
         self.sweep_with(&self.settings).await

@@ -1,13 +1,26 @@
 //! What a release will do to each body of its batch, decided under the bodies' locks.
 
-use super::References;
+use std::collections::HashMap;
 
 use tokio_postgres::Row;
 
 use crate::{
-    claim::{Doomed, Released},
+    claim::{Claim, Doomed, Paste, Released},
     worker::detach::Bad,
 };
+
+/// The batch's bodies, and the pastes that let go of each.
+pub(super) type References<'a> = HashMap<&'a [u8], Vec<&'a Paste>>;
+
+pub(super) fn references(claim: &Claim) -> References<'_> {
+    let mut references = References::with_capacity(claim.pastes.len());
+    for paste in &claim.pastes {
+        if let Some(hash) = &paste.content_hash {
+            references.entry(hash).or_default().push(paste);
+        }
+    }
+    references
+}
 
 /// One locked content row.
 #[derive(Debug)]
@@ -19,6 +32,8 @@ pub(super) struct Body {
     /// How many pastes of this batch let go of it, and the one that inherits its key.
     pub references: i32,
     heir: String,
+    /// None of these pastes has failed by itself before.
+    pub is_fresh: bool,
     /// It was stored again since the batch was claimed: a count that was too low let an earlier
     /// incarnation go. This one's count never had the batch's references in it.
     pub is_newer: bool,
@@ -36,7 +51,8 @@ impl Body {
             ref_count: row.get("ref_count"),
             size_bytes: row.get("size_bytes"),
             references: i32::try_from(pastes.len()).unwrap_or(i32::MAX),
-            heir: pastes.first().map(ToString::to_string).unwrap_or_default(),
+            heir: pastes.first().map(|paste| paste.short_code.clone()).unwrap_or_default(),
+            is_fresh: !pastes.iter().any(|paste| paste.failed_before),
             is_newer: row.get("is_newer"),
             other_holders: 0,
             hash,
@@ -65,16 +81,36 @@ impl Body {
 pub(super) struct Plan {
     pub bodies: Vec<Body>,
     pub missing: usize,
+    /// Pastes that cannot be worked on, and are taken out of the batch.
+    pub bad: Vec<Bad>,
 }
 
 impl Plan {
-    pub fn released(self, bad: Vec<Bad>) -> Released {
+    /// Takes a body out; all pastes of the batch that reference it are bad.
+    pub fn take_out(
+        &mut self,
+        hash: &[u8],
+        references: &References<'_>,
+        error: &str,
+        counts: impl Fn(&Paste) -> bool,
+    ) {
+        self.bodies.retain(|body| body.hash != hash);
+        let pastes = references.get(hash).map(Vec::as_slice).unwrap_or_default();
+        self.bad.extend(pastes.iter().map(|paste| Bad {
+            short_code: paste.short_code.clone(),
+            error: error.into(),
+            owed_key: None,
+            own_fault: counts(paste),
+        }));
+    }
+
+    pub fn released(self) -> Released {
         let drift = self.missing + self.bodies.iter().filter(|body| body.drifted()).count();
         let doomed: Vec<Body> = self.bodies.into_iter().filter(Body::is_doomed).collect();
         Released {
             bytes: doomed.iter().map(|body| body.size_bytes).sum(),
             drift,
-            detached: bad.into_iter().map(|bad| (bad.short_code, bad.error)).collect(),
+            detached: self.bad.into_iter().map(|bad| (bad.short_code, bad.error)).collect(),
             doomed: doomed
                 .into_iter()
                 .map(|body| Doomed { heir: body.heir, s3_key: body.s3_key })

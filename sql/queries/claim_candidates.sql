@@ -1,0 +1,22 @@
+-- Claim, careful, after Postgres refused to mark a whole batch: lock the rows that claim.sql would take.
+-- $1 batch size, $2 low-water mark (NULL = none), $3 highest `attempts` that may be claimed now.
+-- The conditions are those of claim.sql. Zero rows: nothing is due, or others hold all of it.
+WITH due AS MATERIALIZED (
+    SELECT short_code, attempts
+    FROM pastes
+    WHERE deletion_status = 'NOT_EXPIRED'
+      AND coalesce(retry_at, expires_at) <= now()
+      AND expires_at <= now()
+      AND coalesce(retry_at, expires_at) >= coalesce($2::timestamptz, '-infinity')
+      AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+    ORDER BY coalesce(retry_at, expires_at)
+    LIMIT $1::int
+    FOR NO KEY UPDATE SKIP LOCKED
+), ranked AS (
+    SELECT short_code, attempts, row_number() OVER () AS place
+    FROM due
+    WHERE attempts = (SELECT attempts FROM due LIMIT 1) AND attempts <= $3::int
+)
+SELECT short_code
+FROM ranked
+WHERE place <= greatest(1, $1::int / (10 ^ least(attempts, 9))::bigint)

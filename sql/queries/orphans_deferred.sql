@@ -1,0 +1,12 @@
+-- Orphans: rows that could not be put back because another transaction held their content row locked
+-- (the trigger pastes_return), and whose time has come. It costs them no attempt.
+-- $1 is not needed here; $2 rows per transaction.
+-- Zero rows: none are left, or others hold them.
+SELECT short_code, false AS released, false AS counts
+FROM pastes
+WHERE deletion_status = 'DELETION_IN_PROGRESS'
+  AND claim_id IS NULL
+  AND retry_at > deletion_initiated_at AND retry_at <= now()
+  AND $1::float8 IS NOT NULL
+LIMIT $2::int
+FOR NO KEY UPDATE SKIP LOCKED

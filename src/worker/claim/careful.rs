@@ -1,0 +1,152 @@
+//! A claim after Postgres refused to mark a batch: a row that cannot be marked (it violates an owner's
+//! NOT VALID constraint, or a trigger raises an error) must not stop all claims. It is found by
+//! bisection, and remembered in `cleanup_unclaimable`, for nothing can be noted in the row itself.
+
+use deadpool_postgres::{Client, Transaction};
+use tracing::warn;
+
+use super::{ClaimError, Wanted, Worker, most_attempts, to_claim};
+use crate::{
+    claim::{Claim, DatabaseFault},
+    failpoint,
+    postgres::{
+        Fault,
+        bisect::{ApplyError, Blame, CAREFULLY, Failed, IN_A_ROW, Write, Writing, apply_to_good},
+    },
+};
+
+const CANDIDATES: &str = include_str!("../../../sql/queries/claim_candidates.sql");
+const NEWEST: &str = include_str!("../../../sql/queries/claim_newest.sql");
+const INSERT: &str = include_str!("../../../sql/queries/claim_insert.sql");
+const MARK: &str = include_str!("../../../sql/queries/claim_mark.sql");
+const MARKED: &str = include_str!("../../../sql/queries/claim_marked.sql");
+const REMEMBER: &str = include_str!("../../../sql/queries/unclaimable_add.sql");
+/// For a row that is refused. One that is locked or slow is tried after `worker.backoff_cap`.
+const TRIED_AGAIN_S: f64 = 24.0 * 3600.0;
+/// So many are named in the log; the table has all of them.
+const NAMED: usize = 10;
+
+/// What a careful claim found.
+pub(super) enum Found {
+    Claim(Claim),
+    /// Nothing is due, or others hold it.
+    Nothing,
+    /// Only rows that cannot be claimed, which from now on are left out.
+    Unclaimable,
+}
+
+impl Worker {
+    pub(super) async fn claim_good(
+        &self,
+        client: &mut Client,
+        wanted: Wanted,
+    ) -> Result<Found, ClaimError> {
+        let started = tokio::time::Instant::now();
+        let (mut transaction, _) = self.begin_claim(client).await?;
+        transaction.batch_execute(CAREFULLY).await?;
+        let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
+        let most_attempts = most_attempts(wanted);
+        let rows = transaction.query(CANDIDATES, &[&size, &wanted.mark, &most_attempts]).await?;
+        let codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
+        if codes.is_empty() {
+            transaction.rollback().await?;
+            return Ok(Found::Nothing);
+        }
+        failpoint::reached("claim.before");
+        let mut savepoint = transaction.savepoint("claim").await?;
+        let claim: i64 = savepoint.query_one(INSERT, &[&self.id]).await?.get("id");
+        let unclaimable = self.mark_good(&mut savepoint, claim, &codes, most_attempts).await?;
+        let rows = savepoint.query(MARKED, &[&claim]).await?;
+        match rows.is_empty() {
+            true => savepoint.rollback().await?,
+            false => savepoint.commit().await?,
+        }
+        failpoint::reached("claim.marked");
+        self.remember(&transaction, &unclaimable).await?;
+        self.open.lose_sight();
+        transaction.commit().await?;
+        self.open.regain_sight(1);
+        failpoint::reached("claim.committed");
+        self.tally.claimed(started.elapsed());
+        self.tally.failed(unclaimable.into_iter().map(|failed| failed.unit));
+        Ok(to_claim(rows, self.id, started).map_or(Found::Unclaimable, Found::Claim))
+    }
+
+    /// Marks what can be marked, and returns the rest. When all of those that are due first fail,
+    /// some of those that came due last decide whether it is the rows or the database.
+    async fn mark_good(
+        &self,
+        transaction: &mut Transaction<'_>,
+        claim: i64,
+        codes: &[String],
+        most_attempts: i32,
+    ) -> Result<Vec<Failed<String>>, ClaimError> {
+        let failed = match mark(transaction, claim, codes, &self.blame.claim).await {
+            Ok(failed) => return Ok(failed),
+            Err(ApplyError::Postgres(error)) => return Err(error.into()),
+            Err(ApplyError::Database(failed)) => failed,
+        };
+        let some = i32::try_from(IN_A_ROW).unwrap_or(i32::MAX);
+        let newest = transaction.query(NEWEST, &[&some, &most_attempts]).await?;
+        let newest: Vec<String> = newest.iter().map(|row| row.get("short_code")).collect();
+        let newest: Vec<String> =
+            newest.into_iter().filter(|code| !failed.iter().any(|bad| bad.unit == *code)).collect();
+        match mark(transaction, claim, &newest, &Blame::default()).await {
+            Ok(also_failed) if also_failed.len() < newest.len() => {
+                self.blame.claim.succeeded();
+                Ok(failed.into_iter().chain(also_failed).collect())
+            }
+            Ok(_) | Err(ApplyError::Database(_)) => {
+                let error = failed.last().map(|bad| bad.error.clone()).unwrap_or_default();
+                let pastes = failed.into_iter().map(|bad| (bad.unit, bad.error)).collect();
+                Err(ClaimError::Database(DatabaseFault { error, pastes }))
+            }
+            Err(ApplyError::Postgres(error)) => Err(error.into()),
+        }
+    }
+
+    async fn remember(
+        &self,
+        transaction: &Transaction<'_>,
+        unclaimable: &[Failed<String>],
+    ) -> Result<(), tokio_postgres::Error> {
+        if unclaimable.is_empty() {
+            return Ok(());
+        }
+        let soon = self.settings.worker.backoff_cap.as_secs_f64();
+        let retry_s = |fault: Fault| match fault {
+            Fault::Row | Fault::Unclear => TRIED_AGAIN_S,
+            Fault::Locked | Fault::Slow | Fault::Transient => soon,
+        };
+        let codes: Vec<&str> = unclaimable.iter().map(|failed| &*failed.unit).collect();
+        let errors: Vec<&str> = unclaimable.iter().map(|failed| &*failed.error).collect();
+        let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
+        transaction.execute(REMEMBER, &[&codes, &errors, &retry_s]).await?;
+        for Failed { unit, error, .. } in unclaimable.iter().take(NAMED) {
+            warn!(short_code = ?unit, "paste {unit:?} cannot be claimed: {error}");
+        }
+        if unclaimable.len() > NAMED {
+            let more = unclaimable.len() - NAMED;
+            warn!("{more} more pastes cannot be claimed; cleanup_unclaimable has all of them");
+        }
+        Ok(())
+    }
+}
+
+async fn mark(
+    transaction: &mut Transaction<'_>,
+    claim: i64,
+    codes: &[String],
+    blame: &Blame,
+) -> Result<Vec<Failed<String>>, ApplyError<String>> {
+    let applied = apply_to_good(transaction, codes, blame, |_| true, &Mark(claim)).await?;
+    Ok(applied.failed)
+}
+
+struct Mark(i64);
+
+impl Write<String> for Mark {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
+        Box::pin(async move { transaction.execute(MARK, &[&self.0, &part]).await })
+    }
+}

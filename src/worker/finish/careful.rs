@@ -1,0 +1,297 @@
+//! A finish that takes nothing for granted: something else has deleted a row, another transaction
+//! holds one locked, a trigger raises an error or swallows the DELETE. What can be deleted goes; every
+//! other row of the batch leaves its claim, without the reference that the release has given back.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use deadpool_postgres::Transaction;
+use tokio_postgres::Statement;
+use tracing::{error, warn};
+
+use super::{Removed, named};
+use crate::{
+    claim::{Claim, DatabaseFault, Paste},
+    failpoint,
+    postgres::bisect::{Failed, IN_A_ROW, Write, Writing, apply_to_good},
+    worker::{Worker, delete_objects::ObjectsGone, detach::Bad, settle::TryError},
+};
+
+const THERE: &str = include_str!("../../../sql/queries/finish_there.sql");
+/// What a DELETE needs: no other lock on the row, not even that of a foreign key.
+const LOCK_TO_DELETE: &str =
+    concat!(include_str!("../../../sql/queries/finish_lock.sql"), "UPDATE SKIP LOCKED");
+/// What taking a row out of its claim needs, or burying it.
+const LOCK_TO_CHANGE: &str =
+    concat!(include_str!("../../../sql/queries/finish_lock.sql"), "NO KEY UPDATE SKIP LOCKED");
+/// A writer holds a row for some milliseconds.
+const TRIES: usize = 5;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+const LOCKED: &str = "another transaction holds its row locked";
+const SWALLOWED: &str = "the DELETE succeeded, but the row is still there: a trigger or rule of pastes \
+                         swallows it; drop it, or keep deleted pastes with retention.tombstones";
+
+/// The batch's rows, by what can be done with them.
+#[derive(Debug, Default)]
+struct Rows {
+    /// Locked by us: they can go.
+    ours: HashSet<String>,
+    /// Locked for changes only: they can be taken out of the claim.
+    held: HashSet<String>,
+    /// Locked by others: nothing can be done with them.
+    blocked: HashSet<String>,
+    /// Deleted by something else.
+    gone: Vec<String>,
+}
+
+impl Worker {
+    pub(super) async fn remove_good(
+        &self,
+        transaction: &mut Transaction<'_>,
+        claim: &Claim,
+        objects: &ObjectsGone,
+    ) -> Result<Removed, TryError> {
+        let id = claim.fence.claim;
+        let mut rows = self.lock_rows(transaction, claim).await?;
+        report_gone(id, &rows.gone);
+        let (mut bad, homeless) = place_keys(&objects.bad, &mut rows, claim);
+        if !homeless.is_empty() && !rows.blocked.is_empty() {
+            // One of those may be the row to remember the key.
+            return Err(TryError::Unaccounted);
+        }
+        bad.extend(rows.held.iter().map(|code| uncounted(code, LOCKED)));
+        let mut removed = Removed { gone: rows.gone.len() as u64, ..Removed::default() };
+        removed.dead_letters += self.detach_some(transaction, id, &bad).await?;
+        failpoint::reached("finish.detached");
+        let codes: Vec<&Paste> =
+            claim.pastes.iter().filter(|paste| rows.ours.contains(&paste.short_code)).collect();
+        let stubborn = self.delete_good(transaction, id, &codes, &mut removed.rows).await?;
+        removed.dead_letters += self.detach_each(transaction, id, &stubborn).await?;
+        bad.extend(stubborn);
+        bad.extend(rows.blocked.iter().map(|code| uncounted(code, LOCKED)));
+        removed.failed = named(&bad);
+        removed.keys_without_a_row = (!homeless.is_empty()).then_some(homeless);
+        Ok(removed)
+    }
+
+    async fn lock_rows(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: &Claim,
+    ) -> Result<Rows, tokio_postgres::Error> {
+        let id = claim.fence.claim;
+        let tombstones = !self.settings.retention.tombstones.is_zero();
+        let to_remove = if tombstones { LOCK_TO_CHANGE } else { LOCK_TO_DELETE };
+        let mut codes: Vec<String> =
+            claim.pastes.iter().map(|paste| paste.short_code.clone()).collect();
+        let mut rows = Rows::default();
+        for tries in 1.. {
+            rows.ours.extend(lock(transaction, to_remove, &codes, id).await?);
+            let there = transaction.query(THERE, &[&codes, &id]).await?;
+            let there: HashMap<String, bool> =
+                there.iter().map(|row| (row.get("short_code"), row.get("is_ours"))).collect();
+            let (found, gone) = codes.into_iter().partition(|code| there.contains_key(code));
+            rows.gone.extend::<Vec<String>>(gone);
+            codes = found;
+            codes.retain(|code| there[code] && !rows.ours.contains(code));
+            if codes.is_empty() || tries >= TRIES {
+                break;
+            }
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        rows.held = lock(transaction, LOCK_TO_CHANGE, &codes, id).await?;
+        rows.blocked = codes.into_iter().filter(|code| !rows.held.contains(code)).collect();
+        Ok(rows)
+    }
+
+    /// Deletes what can be deleted, and says of the rest why it cannot.
+    async fn delete_good(
+        &self,
+        transaction: &mut Transaction<'_>,
+        claim: i64,
+        pastes: &[&Paste],
+        deleted: &mut u64,
+    ) -> Result<Vec<Bad>, TryError> {
+        let blame = &self.blame.finish;
+        let remove = transaction.prepare_cached(self.removal()).await?;
+        let fresh = |paste: &&Paste| !paste.failed_before;
+        let remove = Remove { remove, claim };
+        let applied = apply_to_good(transaction, pastes, blame, fresh, &remove);
+        let name = |paste: &&Paste| vec![paste.short_code.clone()];
+        let applied = applied.await.map_err(|error| TryError::from_search(error, name))?;
+        *deleted = applied.written;
+        let mut stubborn: Vec<Bad> = applied
+            .failed
+            .iter()
+            .map(|Failed { unit, error, fault }| Bad {
+                short_code: unit.short_code.clone(),
+                error: error.clone(),
+                owed_key: None,
+                own_fault: blame.counts(*fault, !unit.failed_before),
+            })
+            .collect();
+        let swallowed = pastes.len() - stubborn.len() - applied.written as usize;
+        if swallowed > 0 {
+            stubborn = self.find_swallowed(transaction, claim, pastes, stubborn).await?;
+            if applied.written == 0 && swallowed >= IN_A_ROW {
+                let pastes = named(&stubborn);
+                return Err(TryError::Database(DatabaseFault { error: SWALLOWED.into(), pastes }));
+            }
+        }
+        Ok(stubborn)
+    }
+
+    /// The rows that are still there although nobody refused to delete them.
+    async fn find_swallowed(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: i64,
+        pastes: &[&Paste],
+        mut stubborn: Vec<Bad>,
+    ) -> Result<Vec<Bad>, tokio_postgres::Error> {
+        let codes: Vec<&str> = pastes.iter().map(|paste| &*paste.short_code).collect();
+        let known: HashSet<String> = stubborn.iter().map(|bad| bad.short_code.clone()).collect();
+        for row in transaction.query(THERE, &[&codes, &claim]).await? {
+            let code: String = row.get("short_code");
+            if row.get("is_ours") && !known.contains(&code) {
+                stubborn.push(Bad { own_fault: true, ..uncounted(&code, SWALLOWED) });
+            }
+        }
+        Ok(stubborn)
+    }
+
+    /// Their references are released and their objects are gone, or their keys are placed.
+    async fn detach_some(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: i64,
+        bad: &[Bad],
+    ) -> Result<usize, TryError> {
+        if bad.is_empty() {
+            return Ok(0);
+        }
+        let detached = self.detach(transaction, claim, bad, true).await?;
+        match detached.keys_without_a_row(bad).is_empty() {
+            true => Ok(detached.dead_letters),
+            false => Err(TryError::Unaccounted),
+        }
+    }
+
+    /// One by one if need be: whoever refuses a row's DELETE may refuse its UPDATE, too. Such a row
+    /// stays as it is until the watchdog can put it back.
+    async fn detach_each(
+        &self,
+        transaction: &mut Transaction<'_>,
+        claim: i64,
+        bad: &[Bad],
+    ) -> Result<usize, TryError> {
+        let mut dead_letters = 0;
+        let mut parts = if bad.is_empty() { Vec::new() } else { vec![bad] };
+        while let Some(part) = parts.pop() {
+            let savepoint = transaction.savepoint("detach").await?;
+            match self.detach(&savepoint, claim, part, true).await {
+                Ok(detached) => {
+                    dead_letters += detached.dead_letters;
+                    savepoint.commit().await?;
+                }
+                Err(refusal) if refusal.as_db_error().is_some() => {
+                    savepoint.rollback().await?;
+                    match part {
+                        [one] => error!(
+                            "paste {:?} stays in progress: {}",
+                            one.short_code,
+                            crate::postgres::describe(&refusal)
+                        ),
+                        many => parts.extend(many.chunks(many.len().div_ceil(2))),
+                    }
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+        Ok(dead_letters)
+    }
+}
+
+struct Remove {
+    remove: Statement,
+    claim: i64,
+}
+
+impl Write<&Paste> for Remove {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [&Paste]) -> Writing<'a> {
+        let codes: Vec<&str> = part.iter().map(|paste| &*paste.short_code).collect();
+        Box::pin(async move { transaction.execute(&self.remove, &[&self.claim, &codes]).await })
+    }
+}
+
+async fn lock(
+    transaction: &Transaction<'_>,
+    how: &str,
+    codes: &[String],
+    claim: i64,
+) -> Result<HashSet<String>, tokio_postgres::Error> {
+    let rows = transaction.query(how, &[&codes, &claim]).await?;
+    Ok(rows.iter().map(|row| row.get("short_code")).collect())
+}
+
+/// Each object that is still to be deleted is remembered by its own row or, if that is not to be had,
+/// by another one of the batch, which then stays. Returns the rows that stay, and the keys for which
+/// there is none.
+fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<String>) {
+    let (mut placed, mut homeless) = (Vec::new(), Vec::new());
+    let (at_home, lost): (Vec<&Bad>, Vec<&Bad>) =
+        bad.iter().partition(|bad| rows.can_change(&bad.short_code));
+    for bad in at_home {
+        rows.take(&bad.short_code);
+        placed.push(bad.clone());
+    }
+    for bad in lost {
+        let spare = claim.pastes.iter().map(|paste| &paste.short_code);
+        let spare = spare.filter(|code| rows.can_change(code)).next().cloned();
+        match (spare, &bad.owed_key) {
+            (Some(short_code), Some(_)) => {
+                rows.take(&short_code);
+                placed.push(Bad { short_code, own_fault: false, ..bad.clone() });
+            }
+            (None, Some(key)) => homeless.push(key.clone()),
+            (_, None) => {}
+        }
+    }
+    for key in &homeless {
+        error!(s3_key = ?key, "no paste row is left to remember this object; its claim keeps the key");
+    }
+    (placed, homeless)
+}
+
+impl Rows {
+    fn can_change(&self, code: &str) -> bool {
+        self.ours.contains(code) || self.held.contains(code)
+    }
+
+    fn take(&mut self, code: &str) {
+        self.ours.remove(code);
+        self.held.remove(code);
+    }
+}
+
+fn uncounted(code: &str, error: &str) -> Bad {
+    Bad { short_code: code.into(), error: error.into(), owed_key: None, own_fault: false }
+}
+
+fn report_gone(claim: i64, gone: &[String]) {
+    const NAMED: usize = 10;
+    if gone.is_empty() {
+        return;
+    }
+    let named: Vec<&str> = gone.iter().take(NAMED).map(String::as_str).collect();
+    let more = if gone.len() > NAMED { ", …" } else { "" };
+    warn!(
+        claim,
+        rows = gone.len(),
+        "claim {claim}: something else deleted {} of its pastes: {named:?}{more}",
+        gone.len()
+    );
+}

@@ -1,0 +1,104 @@
+//! The fence of a release, and the locks on its content rows.
+
+use std::{collections::HashSet, time::Duration};
+
+use deadpool_postgres::Transaction;
+use futures_util::future::try_join3;
+use tokio_postgres::{Row, types::ToSql};
+
+use super::{References, Worker};
+use crate::{
+    claim::Claim,
+    failpoint,
+    postgres::{BY_KEY, bisect::CAREFULLY},
+    worker::settle::{Mode, TryError},
+};
+
+const FENCE: &str = include_str!("../../../sql/queries/release_fence.sql");
+const LOCK: &str = include_str!("../../../sql/queries/release_lock_content.sql");
+const LOCK_NOW: &str =
+    concat!(include_str!("../../../sql/queries/release_lock_content.sql"), " SKIP LOCKED");
+const THERE: &str = include_str!("../../../sql/queries/release_there.sql");
+/// Releases of other batches hold their locks for some milliseconds: they are waited for.
+const TRIES: usize = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+pub(super) const BY_ANOTHER: &str = "another transaction holds its content row locked";
+
+/// The batch's content rows.
+#[derive(Debug, Default)]
+pub(super) struct Locked {
+    pub rows: Vec<Row>,
+    /// Content has keys that some stores take for others.
+    pub keys_are_odd: bool,
+    /// Hashes of rows that another transaction has locked, and does not let go of.
+    pub by_others: Vec<Vec<u8>>,
+}
+
+impl Worker {
+    pub(super) async fn fence_and_lock(
+        &self,
+        transaction: &Transaction<'_>,
+        claim: &Claim,
+        references: &References<'_>,
+        mode: Mode,
+    ) -> Result<Locked, TryError> {
+        let hashes: Vec<&[u8]> = references.keys().copied().collect();
+        let fence = transaction.prepare_cached(FENCE).await?;
+        let fenced: [&(dyn ToSql + Sync); 2] = [&claim.fence.claim, &claim.fence.worker];
+        failpoint::reached("release.before");
+        let (fenced, mut locked) = match mode {
+            Mode::Whole => {
+                let lock = transaction.prepare_cached(LOCK).await?;
+                let locked: [&(dyn ToSql + Sync); 2] = [&hashes, &claim.fence.claim];
+                // Sent together, in this order: one round trip. Locks of a claim that is lost do no
+                // harm.
+                let ((), fenced, rows) = try_join3(
+                    transaction.batch_execute(BY_KEY),
+                    transaction.execute(&fence, &fenced),
+                    transaction.query(&lock, &locked),
+                )
+                .await?;
+                (fenced, Locked { rows, ..Locked::default() })
+            }
+            Mode::Careful => {
+                transaction.batch_execute(BY_KEY).await?;
+                transaction.batch_execute(CAREFULLY).await?;
+                let fenced = transaction.execute(&fence, &fenced).await?;
+                (fenced, lock_what_can_be(transaction, hashes, claim.fence.claim).await?)
+            }
+        };
+        if fenced == 0 {
+            return Err(TryError::NotFenced);
+        }
+        failpoint::reached("release.fenced");
+        locked.keys_are_odd = locked.rows.first().is_some_and(|row| row.get("keys_are_odd"));
+        Ok(locked)
+    }
+}
+
+/// Waits for no lock, so that it does not matter in which order the rows come.
+async fn lock_what_can_be(
+    transaction: &Transaction<'_>,
+    hashes: Vec<&[u8]>,
+    claim: i64,
+) -> Result<Locked, tokio_postgres::Error> {
+    let mut locked = Locked::default();
+    let mut left: HashSet<Vec<u8>> = hashes.into_iter().map(<[u8]>::to_vec).collect();
+    for tries in 1.. {
+        let asked: Vec<&Vec<u8>> = left.iter().collect();
+        let rows = transaction.query(LOCK_NOW, &[&asked, &claim]).await?;
+        for row in &rows {
+            left.remove(row.get::<_, &[u8]>("content_hash"));
+        }
+        locked.rows.extend(rows);
+        let asked: Vec<&Vec<u8>> = left.iter().collect();
+        let there = transaction.query(THERE, &[&asked]).await?;
+        locked.by_others = there.iter().map(|row| row.get("content_hash")).collect();
+        if locked.by_others.is_empty() || tries >= TRIES {
+            break;
+        }
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
+    Ok(locked)
+}
