@@ -25,6 +25,8 @@ pub struct Figures {
     pub busy_workers: i64,
     pub backing_off: i64,
     pub dead_letters: i64,
+    /// Pastes that Postgres does not let a worker claim.
+    pub unclaimable: i64,
     pub deleted_1m: i64,
     /// The part of the last minute in which somebody was at work.
     pub busy_s: Option<f64>,
@@ -55,6 +57,7 @@ impl Figures {
             busy_workers: row.get("workers"),
             backing_off: row.get("backing_off"),
             dead_letters: row.get("dead_letters"),
+            unclaimable: row.get("unclaimable"),
             deleted_1m: row.get("deleted_1m"),
             busy_s: row.get("busy_s"),
             deleted_24h: row.get("deleted_24h"),

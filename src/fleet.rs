@@ -1,10 +1,13 @@
 //! What concerns the fleet as a whole: which bucket this database belongs to, and whether it is
 //! paused.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, bail};
 use tokio_postgres::Client;
 
 use crate::{
+    config::Settings,
     failpoint,
     postgres::{describe, remedy},
     printable::printable,
@@ -14,13 +17,15 @@ const FLEET: &str = include_str!("../sql/queries/fleet.sql");
 const BIND_BUCKET: &str = include_str!("../sql/queries/bind_bucket.sql");
 
 /// The one row of `cleanup_fleet`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Fleet {
     pub database: String,
     pub bucket: Option<String>,
     pub prefix: Option<String>,
     /// The reason, when the fleet is paused.
     pub paused: Option<String>,
+    /// When a watchdog last made its round; never: `None`.
+    pub watchdog_s_ago: Option<f64>,
 }
 
 pub async fn read(client: &Client) -> Result<Fleet> {
@@ -34,6 +39,7 @@ pub async fn read(client: &Client) -> Result<Fleet> {
         database: row.get("database"),
         bucket: row.get("bucket"),
         prefix: row.get("prefix"),
+        watchdog_s_ago: row.get("watchdog_s_ago"),
         paused: row
             .get::<_, bool>("paused")
             .then(|| reason.map_or("no reason given".into(), |reason| printable(&reason))),
@@ -54,7 +60,29 @@ pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<
     read(client).await?.belongs_to(bucket, prefix)
 }
 
+/// A watchdog that cron starts comes by every five minutes.
+const WATCHDOG_IS_AWAY_AFTER: Duration = Duration::from_secs(15 * 60);
+
 impl Fleet {
+    /// What happens to something that a watchdog resets in so many seconds. Only a watchdog that has
+    /// made its round lately will.
+    pub fn reset_in(&self, seconds: f64, settings: &Settings) -> String {
+        let away = WATCHDOG_IS_AWAY_AFTER.max(settings.watchdog.tick * 3).as_secs_f64();
+        let left = spell(seconds.max(0.0));
+        match self.watchdog_s_ago {
+            Some(ago) if ago <= away => format!("the watchdog resets it in {left}"),
+            Some(ago) => format!(
+                "no watchdog has run for {}: the start of the next run resets it, not before {left} \
+                 from now; start cleanup-watchdog, or run `cleanup-watchdog --once` then",
+                spell(ago)
+            ),
+            None => format!(
+                "no watchdog has ever run: the start of the next run resets it, not before {left} \
+                 from now; start cleanup-watchdog, or run `cleanup-watchdog --once` then"
+            ),
+        }
+    }
+
     /// Refuses any other bucket or prefix than the one that the database remembers.
     pub fn belongs_to(self, bucket: &str, prefix: &str) -> Result<()> {
         let known = (self.bucket.unwrap_or_default(), self.prefix.unwrap_or_default());
@@ -69,4 +97,9 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+fn spell(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
+    humantime::format_duration(whole).to_string()
 }

@@ -95,7 +95,7 @@ const COUNTERS: [Counter; 15] = [
         total: "runs",
         label: Some((
             "stopped_because",
-            &["drained", "limit", "deadline", "signal", "paused", "brake", "failed"],
+            &["drained", "limit", "deadline", "signal", "paused", "dead_worker", "brake", "failed"],
         )),
     },
 ];

@@ -360,7 +360,7 @@ async fn a_missing_privilege_ends_the_run_at_once_with_nothing_claimed() {
         .run_sql(&format!(
             "CREATE ROLE {role} LOGIN PASSWORD 'x';
              GRANT SELECT, UPDATE, DELETE ON pastes TO {role};
-             GRANT SELECT ON content, cleanup_migrations TO {role};
+             GRANT SELECT ON content, cleanup_migrations, cleanup_unclaimable TO {role};
              GRANT SELECT, UPDATE ON cleanup_fleet TO {role};
              GRANT SELECT, INSERT, UPDATE ON deletion_claims TO {role}"
         ))

@@ -4,6 +4,9 @@
 SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.doomed_key,
        p.content_hash IS NOT NULL AS holds_a_body, p.claim_id,
        p.retry_at = 'infinity' AS is_dead_letter,
+       p.claim_id IS NULL AND p.retry_at > p.deletion_initiated_at AS waits_for_content,
+       (SELECT u.error FROM cleanup_unclaimable u
+        WHERE u.short_code = p.short_code AND u.retry_at > now()) AS unclaimable,
        (extract(epoch FROM now() - p.expires_at))::float8 AS overdue_s,
        CASE WHEN p.retry_at < 'infinity'
             THEN (extract(epoch FROM p.retry_at - now()))::float8 END AS retry_in_s,

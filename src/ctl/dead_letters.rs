@@ -14,6 +14,7 @@ use crate::{
 
 const DEAD_LETTERS: &str = include_str!("../../sql/queries/dead_letters.sql");
 const REQUEUE: &str = include_str!("../../sql/queries/requeue.sql");
+const UNCLAIMABLE: &str = include_str!("../../sql/queries/unclaimable_requeue.sql");
 const ROWS_PER_STATEMENT: i32 = 1000;
 
 #[derive(Args, Debug)]
@@ -57,7 +58,8 @@ pub(super) struct Requeue {
 }
 
 const REQUEUE_HELP: &str = "\
-Each gets one more attempt, at once; one that fails again is a dead letter again.
+Each gets one more attempt, at once; one that fails again is a dead letter again. Pastes that could not
+be claimed (`cleanupctl doctor` names them) are tried again, too.
 
 Examples:
   cleanupctl requeue aZ3x9Q
@@ -148,6 +150,9 @@ impl Requeue {
                 break;
             }
         }
+        let unclaimable = client.query(UNCLAIMABLE, &[&codes, &self.error_contains]).await;
+        let unclaimable = unclaimable.map_err(|error| anyhow!("requeue: {}", describe(&error)))?;
+        requeued.extend(unclaimable.iter().map(|row| row.get::<_, String>("short_code")));
         let missing = self.short_codes.into_iter().filter(|code| !requeued.contains(code));
         let result = Requeued { requeued: requeued.len(), not_found: missing.collect() };
         print(self.format, &result, |result| {

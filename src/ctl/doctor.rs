@@ -114,6 +114,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(current, "pause", work::pause).await,
         look(current, "claims", async |db| work::claims(db, settings).await).await,
         look(current, "dead letters", work::dead_letters).await,
+        look(current, "unclaimable", work::unclaimable).await,
     ]
 }
 

@@ -137,7 +137,7 @@ fn explain(
         state,
         next,
         attempts: row.get("attempts"),
-        last_error: row.get("last_error"),
+        last_error: row.get::<_, Option<String>>("unclaimable").or(row.get("last_error")),
         claim: row.get::<_, Option<i64>>("claim_id").filter(|_| open).map(|id| Claim {
             id,
             worker: row.get("worker"),
@@ -163,19 +163,21 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
         return ("tombstone", "the watchdog purges it after retention.tombstones".into());
     }
     if status == "DELETION_IN_PROGRESS" {
-        let left = |silent: f64| spell((stuck_after.as_secs_f64() - silent).max(0.0));
+        let left = |silent: f64| fleet.reset_in(stuck_after.as_secs_f64() - silent, settings);
+        let waits = row.get::<_, Option<bool>>("waits_for_content") == Some(true);
         return match row.get("claim_is_open") {
             true => (
                 "being deleted",
                 format!(
-                    "its worker finishes it; should that stay silent, the watchdog resets it in {}",
+                    "its worker finishes it; should that stay silent, {}",
                     left(seconds("beat_s_ago"))
                 ),
             ),
-            false => (
-                "in progress without an open claim",
-                format!("the watchdog resets it in {}", left(seconds("in_progress_s"))),
+            false if waits => (
+                "waiting for its content row, which another transaction holds",
+                fleet.reset_in(seconds("retry_in_s"), settings),
             ),
+            false => ("in progress without an open claim", left(seconds("in_progress_s"))),
         };
     }
     match overdue_s {
@@ -186,6 +188,12 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
         Some(_) if row.get::<_, Option<bool>>("is_dead_letter") == Some(true) => (
             "dead letter",
             "nothing, until somebody mends the cause and runs `cleanupctl requeue`".into(),
+        ),
+        Some(_) if row.get::<_, Option<String>>("unclaimable").is_some() => (
+            "unclaimable",
+            "Postgres refuses to mark it (see the last error); when that is mended, run \
+             `cleanupctl requeue`"
+                .into(),
         ),
         Some(_) if seconds("retry_in_s") > 0.0 => {
             ("backing off", format!("it is due again in {}; {run}", spell(seconds("retry_in_s"))))

@@ -31,6 +31,8 @@ const CLAIM: &str = include_str!("../../sql/queries/reset_claim.sql");
 /// Such claims are never pruned: they are the last to know the keys.
 pub(crate) const KEYS_WITHOUT_A_ROW: &str = "keys without a row";
 
+/// As the trigger pastes_return knows it.
+const KEEP_HASHES: &str = "SET LOCAL paste_cleanup.keep_missing = 'on'";
 /// Rows go back one by one, in the order in which they were picked: no other plan keeps it.
 pub(super) const IN_ORDER: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off";
 
@@ -65,6 +67,8 @@ pub enum Why<'a> {
     WorkerSilent,
     /// Its worker gave it back: costs nobody an attempt.
     GivenBack(&'a str),
+    /// The same, because much content is missing: its pastes keep their hashes for whoever looks why.
+    Braked(&'a str),
     /// The same, and these pastes are tried last, for each of them failed (with this error) when it was
     /// tried alone.
     Failing(&'a str, &'a [(String, String)]),
@@ -74,7 +78,7 @@ impl<'a> Why<'a> {
     pub fn reason(self) -> &'a str {
         match self {
             Self::WorkerSilent => "worker lease expired",
-            Self::GivenBack(reason) | Self::Failing(reason, _) => reason,
+            Self::GivenBack(reason) | Self::Braked(reason) | Self::Failing(reason, _) => reason,
         }
     }
 }
@@ -97,6 +101,9 @@ pub async fn reset(
     claim: &LockedClaim,
     why: Why<'_>,
 ) -> Result<Reset, Error> {
+    if let Why::Braked(_) = why {
+        transaction.batch_execute(KEEP_HASHES).await?;
+    }
     let savepoint = transaction.savepoint("reset").await?;
     match reset_all(&savepoint, settings, claim, why).await {
         Ok(done) => {
@@ -201,7 +208,7 @@ async fn put_back(
         format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
     let (counts, last_error) = match why {
         Why::WorkerSilent => (true, Some(lease_expired.as_str())),
-        Why::GivenBack(_) | Why::Failing(..) => (false, None),
+        Why::GivenBack(_) | Why::Braked(_) | Why::Failing(..) => (false, None),
     };
     // Only a row that failed alone is dead-lettered.
     let dead_at = (claim.rows_claimed == 1).then_some(i32::from(settings.worker.max_attempts));

@@ -28,6 +28,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
+const TICKED: &str = include_str!("../../sql/queries/watchdog_ticked.sql");
 /// How often a tick looks thoroughly.
 const THOROUGH_EVERY: Duration = Duration::from_secs(3600);
 
@@ -82,8 +83,14 @@ impl Watchdog {
                 prune(&self.pool, &self.settings).await?
             }
         };
+        self.unless_forbidden(self.note_tick().await)?;
         self.metrics.ticked(started.elapsed(), &pruned);
         Ok(Ticked { swept, pruned })
+    }
+
+    async fn note_tick(&self) -> Result<(), PoolError> {
+        self.pool.get().await?.execute(TICKED, &[]).await?;
+        Ok(())
     }
 
     /// Looks how the fleet is doing, for the next scrapes.

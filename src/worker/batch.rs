@@ -129,7 +129,7 @@ impl Worker {
                 (BatchEnd::Hopeless(reason), still_open)
             }
             Err(StepError::Brake(reason)) => {
-                let still_open = !self.give_back_or_say(claim, Why::GivenBack(&reason)).await;
+                let still_open = !self.give_back_or_say(claim, Why::Braked(&reason)).await;
                 (BatchEnd::Brake(reason), still_open)
             }
         }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Error};
 
+use super::ONE_PLAN;
 use crate::{
     backlog::{Share, count_due, sample},
     cli::thousands,
     config::Brake,
 };
 
+const MISSING: &str = include_str!("../../sql/queries/brake_missing.sql");
 /// A small table may well expire as a whole: the share is judged from so many due pastes on.
 const JUDGED_FROM: u64 = 100_000;
 /// A limit up to this is held against an exact count right away.
@@ -39,6 +41,9 @@ pub async fn brake(
     limit: Option<u64>,
 ) -> Result<Option<String>, Error> {
     let Taken { done, in_flight } = taken;
+    if let Some(reason) = content_is_missing(client).await? {
+        return Ok(Some(reason));
+    }
     let would = |due: u64| (done + in_flight + due).min(limit.unwrap_or(u64::MAX));
     let max_rows = settings.max_rows.unwrap_or(u64::MAX);
     let share = share_due(client, max_rows).await?;
@@ -52,6 +57,36 @@ pub async fn brake(
         return Ok((would(due) > max_rows).then(|| too_many(max_rows)));
     }
     Ok(None)
+}
+
+/// A paste without content is deleted without its object. A few of them are drift.
+const MISSING_AT_LEAST: u64 = 100;
+const MISSING_SHARE: f64 = 0.01;
+const LOOKED_AT: i32 = 1000;
+
+/// Why a run must not go on when so many of its pastes have no content row, if so.
+pub(super) fn judge_missing(missing: u64, pastes: u64) -> Option<String> {
+    let much = missing > MISSING_AT_LEAST && missing as f64 > MISSING_SHARE * pastes as f64;
+    much.then(|| {
+        format!(
+            "{} of {} pastes have no content row, so their objects would stay behind; check that \
+             content has the rows of these pastes (`cleanupctl audit` lists them); if it is right, \
+             run again with --override-brake",
+            thousands(missing),
+            thousands(pastes)
+        )
+    })
+}
+
+/// Looked for before anything is claimed: a paste whose content is gone comes back from a claim
+/// without its hash.
+async fn content_is_missing(client: &mut Client) -> Result<Option<String>, Error> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(ONE_PLAN).await?;
+    let row = transaction.query_one(MISSING, &[&LOOKED_AT]).await?;
+    transaction.commit().await?;
+    let count = |name| row.get::<_, i64>(name).unsigned_abs();
+    Ok(judge_missing(count("missing"), count("pastes")))
 }
 
 async fn share_due(client: &Client, max_rows: u64) -> Result<Share, Error> {

@@ -33,7 +33,8 @@ const HELP: &str = "\
 Settings come from flags, then CLEANUP_<SECTION>_<KEY> variables, then --config FILE.
 The first ones to set: DATABASE_URL, REDIS_URL, S3_BUCKET, and AWS_ENDPOINT_URL for MinIO and others.
 
-Exit codes: 0 drained; 3 stopped early with a backlog left (limit, deadline, signal, paused);
+Exit codes: 0 drained; 3 stopped early with a backlog left (limit, deadline, signal, paused,
+  a dead worker's claims);
 1 failed, or pastes that could not be deleted; 2 usage or config; 4 stopped by the brake.
 
 Examples:

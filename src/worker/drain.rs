@@ -181,7 +181,11 @@ impl Drain {
                 let reason = format!("{} batches broke off; the log says where", self.broken);
                 return Some((StoppedBecause::Failed, Some(reason)));
             }
-            Ok(0) => return Some((StoppedBecause::Drained, None)),
+            Ok(0) => match answered(self.worker.held_by_dead_workers()).await {
+                Ok(None) => return Some((StoppedBecause::Drained, None)),
+                Ok(held) => return Some((StoppedBecause::DeadWorker, held)),
+                Err(error) => self.trouble = Some(describe_pool(&error)),
+            },
             Ok(_) => {}
             Err(failure) => self.trouble = Some(failure.to_string()),
         }

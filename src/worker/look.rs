@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::{
     PgError, Worker,
     summary::{Figures, Left},
 };
+use crate::{cli::thousands, fleet};
 
 const LOOK: &str = include_str!("../../sql/queries/look.sql");
 const LEFT: &str = include_str!("../../sql/queries/left_behind.sql");
+const DEAD: &str = include_str!("../../sql/queries/doctor_silent.sql");
 const STILL_THERE: &str = include_str!("../../sql/queries/still_there.sql");
 /// Rows that back off and come due within this are waited for.
 const WORTH_WAITING_S: i32 = 60;
@@ -37,6 +41,31 @@ impl Worker {
         let next_ms: Option<i64> = row.get("next_retry_ms");
         let wait = next_ms.map(|ms| Duration::from_millis(u64::try_from(ms + 5).unwrap_or(5)));
         Ok(wait.map_or(Sight::Nothing, Sight::DueIn))
+    }
+
+    /// Expired pastes that a worker without a heartbeat holds, if there are any: then the backlog is not
+    /// drained, whatever is due.
+    pub(super) async fn held_by_dead_workers(&self) -> Result<Option<String>, PgError> {
+        let client = self.pool.get().await?;
+        let beats = self.settings.worker.three_heartbeats().as_secs_f64();
+        let dead = client.query(DEAD, &[&beats]).await?;
+        let Some(first) = dead.first() else {
+            return Ok(None);
+        };
+        let pastes: i64 = dead.iter().map(|row| row.get::<_, i64>("pastes")).sum();
+        let (worker, silent_s): (Uuid, f64) = (first.get("worker"), first.get("silent_s"));
+        let stuck_after = self.settings.watchdog.stuck_after.as_secs_f64();
+        let then = match fleet::read(&client).await {
+            Ok(fleet) => fleet.reset_in(stuck_after - silent_s, &self.settings),
+            Err(error) => format!("{error:#}"),
+        };
+        let silent = humantime::format_duration(Duration::from_secs(silent_s.max(0.0) as u64));
+        Ok(Some(format!(
+            "{} pastes are claimed by worker {worker}{}, without a heartbeat for {silent}; {then}; \
+             if it is dead for sure: `cleanupctl reset --worker {worker}`",
+            thousands(pastes.unsigned_abs()),
+            if dead.len() > 1 { " and others" } else { "" },
+        )))
     }
 
     pub(super) async fn left(&self) -> Result<Left, PgError> {

@@ -36,6 +36,7 @@ pub fn show(summary: &Summary) -> String {
             (left.due, "are due"),
             (left.backing_off, "back off after a failure"),
             (left.dead_letters, "are dead letters and wait for a person"),
+            (left.unclaimable, "cannot be claimed: `cleanupctl doctor` says why"),
             (left.in_other_hands, "are in other workers' hands"),
         ] {
             if count > 0 {
@@ -57,6 +58,7 @@ fn why(summary: &Summary) -> String {
         StoppedBecause::Deadline => "the deadline was reached",
         StoppedBecause::Signal => "a signal asked for it",
         StoppedBecause::Paused => "the fleet is paused",
+        StoppedBecause::DeadWorker => "the rest is held by a worker without a heartbeat",
         StoppedBecause::Brake => "the brake says no",
         StoppedBecause::Failed => "it failed",
     };

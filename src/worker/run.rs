@@ -17,8 +17,10 @@ use super::{
 };
 use crate::{
     postgres::{answered, describe_pool},
-    watchdog::{self, Look},
+    watchdog::{self, Look, SweepError},
 };
+
+const FORGET: &str = include_str!("../../sql/queries/unclaimable_forget.sql");
 
 /// Bounds of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,7 +66,9 @@ impl Worker {
         let swept = async {
             let (pool, settings) = (&self.pool, &self.settings);
             watchdog::let_workers_beat_first(pool, settings, &self.shutdown.stop).await?;
-            watchdog::sweep(pool, settings, Look::Thorough).await
+            let swept = watchdog::sweep(pool, settings, Look::Thorough).await?;
+            pool.get().await?.execute(FORGET, &[]).await?;
+            Ok::<_, SweepError>(swept)
         };
         let swept = tokio::select! {
             swept = swept => swept,

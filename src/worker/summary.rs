@@ -20,6 +20,8 @@ pub enum StoppedBecause {
     Deadline,
     Signal,
     Paused,
+    /// Nothing is due, but a worker without a heartbeat holds expired pastes.
+    DeadWorker,
     Brake,
     Failed,
 }
@@ -33,6 +35,7 @@ impl StoppedBecause {
             Self::Deadline => "deadline",
             Self::Signal => "signal",
             Self::Paused => "paused",
+            Self::DeadWorker => "dead_worker",
             Self::Brake => "brake",
             Self::Failed => "failed",
         }
@@ -43,7 +46,7 @@ impl StoppedBecause {
             Self::Drained => 0,
             Self::Failed => 1,
             Self::Brake => 4,
-            Self::Limit | Self::Deadline | Self::Signal | Self::Paused => 3,
+            Self::Limit | Self::Deadline | Self::Signal | Self::Paused | Self::DeadWorker => 3,
         }
     }
 }

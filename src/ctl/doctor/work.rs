@@ -14,6 +14,7 @@ use crate::{cli::thousands, config::Settings, fleet, printable::printable};
 
 const SILENT: &str = include_str!("../../../sql/queries/doctor_silent.sql");
 const DEAD_LETTERS: &str = include_str!("../../../sql/queries/doctor_dead_letters.sql");
+const UNCLAIMABLE: &str = include_str!("../../../sql/queries/doctor_unclaimable.sql");
 /// There may be millions, and the remedy is the same.
 const COUNTED: i64 = 10_000;
 
@@ -34,10 +35,10 @@ pub(super) async fn claims(client: &Client, settings: &Settings) -> Result<Outco
     let beats = settings.worker.three_heartbeats().as_secs_f64();
     let rows = client.query(SILENT, &[&beats]).await.map_err(failed)?;
     let silent: Vec<Silent> = rows.iter().map(Silent::from).collect();
-    Ok(judge_silent(&silent, settings))
+    Ok(judge_silent(&silent, settings, &fleet::read(client).await?))
 }
 
-fn judge_silent(silent: &[Silent], settings: &Settings) -> Outcome {
+fn judge_silent(silent: &[Silent], settings: &Settings, fleet: &fleet::Fleet) -> Outcome {
     let Some(first) = silent.first() else {
         return ok("no worker is silent");
     };
@@ -61,14 +62,27 @@ fn judge_silent(silent: &[Silent], settings: &Settings) -> Outcome {
              does not help, `cleanupctl doctor --long-transaction 1m` names who holds its rows",
         );
     }
-    let left = spell(left.max(0.0));
     let reset = format!("`cleanupctl reset --worker {}`", first.worker);
-    warning(found, format!("the watchdog resets it in {left}; if it is dead for sure: {reset}"))
+    let then = fleet.reset_in(left, settings);
+    warning(found, format!("{then}; if it is dead for sure: {reset}"))
 }
 
 fn spell(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
     humantime::format_duration(whole).to_string()
+}
+
+pub(super) async fn unclaimable(client: &Client) -> Result<Outcome> {
+    let row = client.query_one(UNCLAIMABLE, &[]).await.map_err(failed)?;
+    let Some(error) = row.get::<_, Option<String>>("error") else {
+        return Ok(ok("none"));
+    };
+    let count = thousands(row.get::<_, i64>("unclaimable").unsigned_abs());
+    Ok(warning(
+        format!("{count} pastes cannot be claimed, the last one because: {}", printable(&error)),
+        "a constraint or trigger of pastes refuses the claim's UPDATE: mend that, then run \
+         `cleanupctl requeue --all`",
+    ))
 }
 
 pub(super) async fn dead_letters(client: &Client) -> Result<Outcome> {
@@ -107,9 +121,10 @@ mod tests {
     #[test]
     fn what_a_silent_worker_means_depends_on_for_how_long() {
         let settings = crate::config::defaults();
+        let fleet = fleet::Fleet { watchdog_s_ago: Some(60.0), ..fleet::Fleet::default() };
         let said = |silent_s: f64| {
             let one = Silent { worker: Uuid::nil(), pastes: 1200, silent_s };
-            format!("{:?}", judge_silent(&[one], &settings))
+            format!("{:?}", judge_silent(&[one], &settings, &fleet))
         };
         let hour = said(3600.0);
         assert!(hour.contains("silent for 1h") && hour.contains("resets it in 1h"), "{hour}");

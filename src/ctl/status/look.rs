@@ -6,7 +6,11 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::{
-    cli::thousands, config::Settings, figures::Figures, fleet, postgres::describe,
+    cli::thousands,
+    config::Settings,
+    figures::Figures,
+    fleet::{self, Fleet},
+    postgres::describe,
     printable::printable,
 };
 
@@ -19,6 +23,8 @@ const A_NIGHT_AND_A_DAY_S: f64 = 26.0 * 3600.0;
 #[derive(Serialize)]
 pub(super) struct Seen {
     pub bucket: Option<String>,
+    /// When a watchdog last made its round.
+    pub watchdog_s_ago: Option<f64>,
     #[serde(flatten)]
     pub figures: Figures,
     /// Pastes a second over the last minute.
@@ -68,7 +74,7 @@ pub(super) struct Todo {
 
 pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<Seen> {
     let failed = |error| anyhow!("status: {}", describe(&error));
-    let bucket = fleet::read(client).await?.bucket;
+    let fleet = fleet::read(client).await?;
     let figures = Figures::take(client, settings).await.map_err(failed)?;
     let gone_after = settings.worker.three_heartbeats().as_secs_f64();
     let workers = client.query(OPEN_CLAIMS, &[]).await.map_err(failed)?;
@@ -103,13 +109,20 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
             waiting_for: text(row.get("waiting_for")),
         })
         .collect();
-    let todo = todo(&figures, &workers, &runs, settings);
+    let todo = todo(&figures, &workers, &runs, &fleet, settings);
     let (rate, drained_in_s) = (figures.rate(), figures.drained_in_s());
-    Ok(Seen { bucket, figures, rate, drained_in_s, workers, runs, todo })
+    let (bucket, watchdog_s_ago) = (fleet.bucket, fleet.watchdog_s_ago);
+    Ok(Seen { bucket, watchdog_s_ago, figures, rate, drained_in_s, workers, runs, todo })
 }
 
 /// What a person should do something about, the most urgent first.
-fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Settings) -> Vec<Todo> {
+fn todo(
+    figures: &Figures,
+    workers: &[OpenWorker],
+    runs: &[Run],
+    fleet: &Fleet,
+    settings: &Settings,
+) -> Vec<Todo> {
     let mut todo = Vec::new();
     let mut add = |what: String, remedy: &str| {
         todo.push(Todo { what, remedy: remedy.to_string() });
@@ -131,15 +144,13 @@ fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Sett
     let (beats, stuck) = (settings.worker.three_heartbeats(), settings.watchdog.stuck_after);
     let silent = |silent_s: f64| silent_s > beats.as_secs_f64() && silent_s < stuck.as_secs_f64();
     for worker in workers.iter().filter(|worker| silent(worker.silent_s)).take(3) {
-        let left = (stuck.as_secs_f64() - worker.silent_s).round() as u64;
-        let left = humantime::format_duration(std::time::Duration::from_secs(left));
         add(
             format!(
-                "worker {} has been silent for {:.0} s and holds {} pastes; the watchdog resets \
-                 them in {left}",
+                "worker {} has been silent for {:.0} s and holds {} pastes; {}",
                 worker.worker,
                 worker.silent_s,
-                thousands(worker.pastes)
+                thousands(worker.pastes),
+                fleet.reset_in(stuck.as_secs_f64() - worker.silent_s, settings)
             ),
             &format!("if it is dead: cleanupctl reset --worker {}", worker.worker),
         );
@@ -156,6 +167,12 @@ fn todo(figures: &Figures, workers: &[OpenWorker], runs: &[Run], settings: &Sett
         add(
             format!("{} pastes failed for good", thousands(figures.dead_letters)),
             "cleanupctl dead-letters; when the cause is mended: cleanupctl requeue --all",
+        );
+    }
+    if figures.unclaimable > 0 {
+        add(
+            format!("{} pastes cannot be claimed", thousands(figures.unclaimable)),
+            "cleanupctl doctor says why; when that is mended: cleanupctl requeue --all",
         );
     }
     if let Some(findings) = figures.audit_findings_left.filter(|findings| *findings > 0) {

@@ -75,8 +75,13 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
         ("stuck claims", thousands(figures.stuck_claims)),
         ("backing off", thousands(figures.backing_off)),
         ("dead letters", thousands(figures.dead_letters)),
+        ("unclaimable", thousands(figures.unclaimable)),
         ("deleted, last 24 h", thousands(figures.deleted_24h)),
         ("last drained", ago(figures.last_success_s)),
+        (
+            "last watchdog",
+            seen.watchdog_s_ago.map_or("never".into(), |ago| format!("{} ago", span(ago))),
+        ),
         ("last audit", ago(figures.audited_s)),
     ];
     if let Some(trend) = trend {

@@ -7,10 +7,7 @@ use std::{
 };
 
 use super::{Plan, References, TryError, Worker};
-use crate::{claim::Claim, cli::thousands};
-
-const AT_LEAST: u64 = 100;
-const SHARE: f64 = 0.01;
+use crate::{claim::Claim, worker::brake::judge_missing};
 
 /// The pastes of this run's batches, and how many of them have no content row.
 #[derive(Debug, Default)]
@@ -46,18 +43,9 @@ impl Worker {
         let (pastes, missing) =
             self.missing.add(claim.fence.claim, claim.pastes.len() as u64, missing);
         let done = self.tally.rows().max(pastes);
-        if self.brake_is_overridden()
-            || missing <= AT_LEAST
-            || missing as f64 <= SHARE * done as f64
-        {
-            return Ok(());
+        match judge_missing(missing, done) {
+            Some(reason) if !self.brake_is_overridden() => Err(TryError::Brake(reason)),
+            _ => Ok(()),
         }
-        Err(TryError::Brake(format!(
-            "{} of {} pastes have no content row, so their objects would stay behind; check that \
-             content holds the rows of these pastes, and run `cleanupctl audit`; if it is right, \
-             run again with --override-brake",
-            thousands(missing),
-            thousands(done)
-        )))
     }
 }

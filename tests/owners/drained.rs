@@ -1,0 +1,66 @@
+//! "Drained" is true, and what is said about the watchdog, too.
+
+use super::{support::*, *};
+
+async fn said_by(world: &World, args: &[&str]) -> String {
+    let ended = world.program("cleanupctl").args(args).output().await;
+    ended.stdout()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_not_drained_while_a_dead_worker_holds_expired_pastes() {
+    let world = World::new().await;
+    world.put_many(30, 30).await;
+    let dead = world.worker().await;
+    claim_some(&dead, 20).await;
+    world.silence_claims(600.0).await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 3, "{}", ended.stderr());
+    assert_eq!(ended.json()["stopped_because"], "dead_worker");
+    assert_eq!(ended.json()["rows_deleted"], 10);
+    let said = ended.stderr();
+    for words in
+        ["20 pastes are claimed by worker", &dead.id.to_string(), "no watchdog has ever run"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    world.silence_claims(7201.0).await;
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "its start resets them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_workers_that_live_are_no_reason_to_say_so() {
+    let world = World::new().await;
+    world.put_many(30, 30).await;
+    let alive = world.worker().await;
+    claim_some(&alive, 20).await;
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), &ended.json()["left"]["in_other_hands"]), (0, &20.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_promises_a_watchdog_that_does_not_run() {
+    let world = World::new().await;
+    world.bind().await;
+    world.put("stuck", "stuck", Ago(60.0)).await;
+    let dead = world.worker().await;
+    claim_some(&dead, 1).await;
+    world.silence_claims(600.0).await;
+    let everybody: [&[&str]; 3] = [&["status"], &["doctor"], &["explain", "stuck"]];
+    for args in everybody {
+        let said = said_by(&world, args).await;
+        assert!(said.contains("no watchdog has ever run"), "{args:?}: {said}");
+    }
+    let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
+    assert_eq!(once.code(), 0, "{}", once.stderr());
+    for args in everybody {
+        let said = said_by(&world, args).await;
+        assert!(said.contains("the watchdog resets it in 1h"), "{args:?}: {said}");
+    }
+    world.run_sql("UPDATE cleanup_fleet SET watchdog_at = now() - interval '5 hours'").await;
+    for args in everybody {
+        let said = said_by(&world, args).await;
+        assert!(said.contains("no watchdog has run for 5h"), "{args:?}: {said}");
+    }
+}

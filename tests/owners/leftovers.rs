@@ -1,0 +1,132 @@
+//! After a finish no row carries the claim's id any more, whatever triggers and other people do.
+
+use super::{
+    support::{
+        faulty_s3::{FaultyS3, Mood},
+        *,
+    },
+    *,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_that_swallows_deletes_is_named_and_makes_no_count_wrong() {
+    let world = World::new().await;
+    for n in 0..30 {
+        world.put(&format!("p{n}"), "shared", Ago(60.0)).await;
+    }
+    world.put("one", "shared", Never).await;
+    world.put("two", "shared", Never).await;
+    trigger(&world, "BEFORE DELETE ON pastes FOR EACH ROW", "RETURN NULL;").await;
+    for night in 1..=3 {
+        let ended = run(&world).await;
+        assert_eq!(ended.code(), 1, "night {night}: {}", ended.stderr());
+        assert!(ended.stderr().contains("swallows it"), "{}", ended.stderr());
+        let held = "SELECT ref_count::bigint FROM content";
+        assert_eq!(world.count(held).await, 2, "night {night}: the two that live");
+        assert_eq!(world.count("SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL").await, 0);
+        world.end_backoff().await;
+    }
+    assert_eq!(world.read("one").await.as_deref(), Some("shared"));
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    assert_eq!(run(&world).await.code(), 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_swallowed_deletes_cost_these_rows_alone() {
+    let world = World::new().await;
+    world.put_many(50, 50).await;
+    let soft = "IF OLD.short_code LIKE '%5' THEN RETURN NULL; END IF; RETURN OLD;";
+    trigger(&world, "BEFORE DELETE ON pastes FOR EACH ROW", soft).await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!((ended.json()["rows_deleted"].as_i64(), world.count(LEFT).await), (Some(45), 5));
+    let settled = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+                   AND content_hash IS NULL AND attempts > 0 AND last_error LIKE '%swallows it%'";
+    assert_eq!(world.count(settled).await, 5);
+    assert_eq!(world.count("SELECT count(*) FROM content").await, 0);
+}
+
+/// A worker that holds its only batch in S3, while the test does something to its rows.
+async fn while_it_is_in_s3(world: &World, mood: Mood, sql: &str) -> process::Ended {
+    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let worker = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json"])
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .start();
+    s3.called(1).await;
+    world.run_sql(sql).await;
+    s3.mood(mood);
+    s3.let_go();
+    worker.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pastes_that_something_else_deletes_meanwhile_are_counted_and_named() {
+    let world = World::new().await;
+    for n in 0..10 {
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
+    }
+    let delete = "DELETE FROM pastes WHERE short_code IN ('p3', 'p4')";
+    let ended = while_it_is_in_s3(&world, Mood::Fine, delete).await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    assert_eq!((&ended.json()["rows_deleted"], &ended.json()["rows_gone"]), (&8.into(), &2.into()));
+    let said = ended.stderr();
+    assert!(
+        said.contains("something else deleted 2 of its pastes") && said.contains("p3"),
+        "{said}"
+    );
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_in_progress_cannot_get_another_short_code() {
+    let world = World::new().await;
+    world.put("old-name", "a", Ago(60.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    let rename = "UPDATE pastes SET short_code = 'new-name'";
+    let refused = world.db.batch_execute(rename).await.expect_err("refused");
+    assert_eq!(refused.code().map(|code| code.code().to_string()).as_deref(), Some("55006"));
+    carry_out(&worker, &claim).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_object_whose_paste_was_deleted_is_remembered_by_another_paste() {
+    let world = World::new().await;
+    let key = world.put("owner", "refused", Ago(61.0)).await;
+    world.put("other", "fine", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
+    let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
+    let claim = claim_some(&worker, 10).await;
+    let released = worker.release(&claim).await.expect("release");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    world.run_sql("DELETE FROM pastes WHERE short_code = 'owner'").await;
+    let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    assert_eq!((finished.rows, finished.gone, finished.failed.len()), (0, 1, 1));
+    let owed = "SELECT doomed_key FROM pastes WHERE short_code = 'other'";
+    assert_eq!(world.text(owed).await, Some(key));
+    world.end_backoff().await;
+    assert_eq!(run(&world).await.code(), 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
+    let world = World::new().await;
+    let key = world.put("owner", "refused", Ago(61.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
+    let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
+    let claim = claim_some(&worker, 10).await;
+    let released = worker.release(&claim).await.expect("release");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    world.run_sql("DELETE FROM pastes").await;
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    let kept =
+        "SELECT doomed_keys[1] FROM deletion_claims WHERE reset_reason = 'keys without a row'";
+    assert_eq!(world.text(kept).await, Some(key));
+}

@@ -1,0 +1,112 @@
+//! Forgotten transactions: what they hold waits for them, uncounted, and nothing else does.
+
+use tokio_postgres::Transaction;
+
+use super::{
+    support::{
+        faulty_s3::{FaultyS3, Mood},
+        *,
+    },
+    *,
+};
+
+const WAITING: &str = "SELECT count(*) FROM pastes
+    WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NULL AND attempts = 0
+      AND content_hash IS NOT NULL AND retry_at > deletion_initiated_at";
+const OPEN_CLAIMS: &str =
+    "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
+
+async fn lock(transaction: &Transaction<'_>, sql: &str) {
+    transaction.batch_execute(sql).await.expect("lock");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
+    let world = World::new().await;
+    world.put_many(300, 100).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!(ended.json()["rows_deleted"], 297);
+    assert_eq!((world.count(WAITING).await, world.count(OPEN_CLAIMS).await), (3, 0));
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.orphans, 0);
+    holding.rollback().await.expect("let go");
+    world.end_deferral().await;
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &3.into()), "{}", ended.stderr());
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_given_back_although_another_transaction_holds_a_content_row() {
+    let world = World::new().await;
+    world.put_many(20, 10).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 20).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
+    let reset = worker.give_back(claim.fence, "a test").await.expect("give back");
+    assert_eq!((reset.rows, reset.left), (18, 2));
+    assert_eq!((world.count(WAITING).await, world.count(OPEN_CLAIMS).await), (2, 0));
+    holding.rollback().await.expect("let go");
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.orphans, 2);
+    assert_eq!(drain(&worker).await.rows_deleted, 20);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_insert_that_refers_to_a_paste_keeps_that_paste_and_no_other() {
+    let world = World::new().await;
+    world.put_many(300, 300).await;
+    world
+        .run_sql("CREATE TABLE comments (short_code text REFERENCES pastes ON DELETE CASCADE)")
+        .await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "INSERT INTO comments VALUES ('p00000007')").await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!((&ended.json()["rows_deleted"], world.count(LEFT).await), (&299.into(), 1));
+    let deferred = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+                    AND attempts = 0 AND content_hash IS NULL AND last_error LIKE '%locked%'";
+    assert_eq!(world.count(deferred).await, 1);
+    holding.commit().await.expect("let go");
+    world.end_backoff().await;
+    assert_eq!(run(&world).await.code(), 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again() {
+    let world = World::new().await;
+    for n in 0..20 {
+        world.put(&format!("p{n}"), "shared", Ago(60.0)).await;
+    }
+    world.put("own", "own", Ago(60.0)).await;
+    world.put("live", "shared", Never).await;
+    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let worker = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json"])
+        .env("AWS_ENDPOINT_URL", &s3.url)
+        .start();
+    s3.called(1).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM pastes WHERE short_code = 'p7' FOR UPDATE").await;
+    s3.mood(Mood::Fine);
+    s3.let_go();
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!((&ended.json()["rows_deleted"], world.count(OPEN_CLAIMS).await), (&20.into(), 0));
+    holding.rollback().await.expect("let go");
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1, "the live one");
+    world.assert_drained().await;
+}

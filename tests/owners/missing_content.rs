@@ -1,0 +1,69 @@
+//! Content that is mostly missing is kept elsewhere: deleting the pastes would leave it behind.
+
+use super::{support::*, *};
+
+async fn without_content(missing: i32, whole: i32) -> World {
+    let world = World::new().await;
+    world.put_many(missing + whole, missing + whole).await;
+    let sql = format!(
+        "DELETE FROM content WHERE content_hash IN
+         (SELECT content_hash FROM pastes ORDER BY short_code LIMIT {missing})"
+    );
+    world.run_sql(&sql).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_much_content_is_missing_the_run_stops_before_it_deletes_any_of_it() {
+    let world = without_content(150, 50).await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 4, "{}", ended.stderr());
+    assert_eq!(ended.json()["stopped_because"], "brake");
+    let said = ended.stderr();
+    assert!(said.contains("150 of 200 pastes have no content row"), "{said}");
+    assert_eq!((world.count(LEFT).await, world.count(ATTEMPTS).await), (200, 0));
+    assert_eq!(world.count("SELECT count(*) FROM pastes WHERE claim_id IS NOT NULL").await, 0);
+    let ended = run_with(&world, &["--override-brake"]).await;
+    assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "{}", ended.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_comes_upon_missing_content_later_gives_its_pastes_back_as_they_were() {
+    let world = without_content(0, 1300).await;
+    world
+        .run_sql(
+            "DELETE FROM content WHERE content_hash IN
+             (SELECT content_hash FROM pastes ORDER BY short_code DESC LIMIT 150)",
+        )
+        .await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 4, "{}", ended.stderr());
+    let whole = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL AND attempts = 0
+                 AND deletion_status = 'NOT_EXPIRED'";
+    assert_eq!((world.count(LEFT).await, world.count(whole).await), (300, 300));
+    assert_eq!(run(&world).await.code(), 4, "nor does the next one delete them");
+    assert_eq!(world.count(LEFT).await, 300);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_content_is_added_up_over_all_batches() {
+    let world = without_content(150, 50).await;
+    // Behind so many others that nobody looks that far at the start.
+    world
+        .run_sql(
+            "INSERT INTO pastes (short_code, expires_at)
+             SELECT 'plain' || n, now() - interval '1 day' FROM generate_series(1, 1000) n",
+        )
+        .await;
+    let ended = run_with(&world, &["--batch-size", "20", "--concurrency", "4"]).await;
+    assert_eq!(ended.code(), 4, "{}", ended.stderr());
+    assert!(world.count(LEFT).await >= 50, "no more than a hundred went");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_little_missing_content_is_drift_and_no_reason_to_stop() {
+    let world = without_content(20, 30).await;
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), &ended.json()["drift_repaired"]), (0, &20.into()));
+    assert_eq!(world.count(LEFT).await, 0);
+}

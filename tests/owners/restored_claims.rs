@@ -1,0 +1,84 @@
+//! Claim ids that start again: only `pastes` and `content` were restored, or the claims truncated.
+
+use super::{support::*, *};
+
+/// Thirty rows of a claim that nobody remembers, and ids that start again.
+async fn ids_start_again(world: &World) {
+    world.put_many(30, 30).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 30).await;
+    world.run_sql("TRUNCATE deletion_claims RESTART IDENTITY").await;
+    world.run_sql("UPDATE pastes SET expires_at = expires_at WHERE false").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finish_deletes_no_rows_of_an_older_claim_with_its_number() {
+    let world = World::new().await;
+    let worker = world.worker().await;
+    ids_start_again(&world).await;
+    world.put("new", "new", Ago(60.0)).await;
+    let claim = claim_some(&worker, 10).await;
+    assert_eq!(claim.fence.claim, 1, "the number of the older one");
+    carry_out(&worker, &claim).await;
+    assert_eq!(world.count(LEFT).await, 30);
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+    // Once somebody has looked they are due again, with their references.
+    let old = "UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'";
+    world.run_sql(old).await;
+    assert_eq!(world.sweep().await.orphans, 30);
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+    world.end_backoff().await;
+    assert_eq!(drain(&worker).await.rows_deleted, 30);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number() {
+    let world = World::new().await;
+    let worker = world.worker().await;
+    ids_start_again(&world).await;
+    world.put("new", "new", Ago(60.0)).await;
+    let claim = claim_some(&worker, 10).await;
+    worker.release(&claim).await.expect("release");
+    world.silence_claims(7201.0).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows), (1, 1));
+    let kept = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
+    assert_eq!(world.count(kept).await, 30);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() {
+    let world = World::new().await;
+    world.put("a", "shared", Ago(60.0)).await;
+    world.put("live", "shared", Never).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    worker.release(&claim).await.expect("release");
+    // Ended by hand, with its row still in progress.
+    world.run_sql("UPDATE deletion_claims SET finished_at = now()").await;
+    assert_eq!(world.sweep().await.orphans, 1);
+    let back = "SELECT count(*) FROM pastes WHERE short_code = 'a' AND content_hash IS NULL
+                AND deletion_status = 'NOT_EXPIRED'";
+    assert_eq!(world.count(back).await, 1);
+    world.end_backoff().await;
+    drain(&worker).await;
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_violation_among_the_claims_is_never_blamed_on_a_paste() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    world
+        .run_sql(
+            "INSERT INTO deletion_claims (id, worker, rows_claimed, finished_at)
+             SELECT n, gen_random_uuid(), 1, now() FROM generate_series(1, 3) n",
+        )
+        .await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    assert_eq!((world.count(LEFT).await, &ended.json()["rows_failed"]), (0, &0.into()));
+    assert_eq!(world.count("SELECT count(*) FROM cleanup_unclaimable").await, 0);
+}

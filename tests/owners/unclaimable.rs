@@ -1,0 +1,79 @@
+//! Rows that Postgres does not let a worker mark.
+
+use super::{
+    support::{Signal, *},
+    *,
+};
+
+const ALL: &str = "SELECT count(*) FROM cleanup_unclaimable";
+
+/// Old rows violate a constraint that was added without looking at them, and come first.
+async fn violated_by(world: &World, bad: i32, good: i32) {
+    world.put_many(bad + good, bad + good).await;
+    let sql = format!(
+        "ALTER TABLE pastes ADD COLUMN note text;
+         UPDATE pastes SET note = 'bad' WHERE short_code <= 'p' || lpad('{bad}', 8, '0');
+         ALTER TABLE pastes ADD CONSTRAINT owners CHECK (note <> 'bad') NOT VALID"
+    );
+    world.run_sql(&sql).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_a_thousand_rows_that_cannot_be_claimed_keep_no_other_from_it() {
+    let world = World::new().await;
+    violated_by(&world, 1200, 300).await;
+    let ended = run(&world).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!(ended.json()["rows_deleted"], 300);
+    assert_eq!((world.count(ALL).await, world.count(LEFT).await), (1200, 1200));
+    assert_eq!(ended.json()["left"]["unclaimable"], 1200);
+    // The next night they are known, and the run has nothing to do.
+    world.put("new", "new", Ago(1.0)).await;
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
+    let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
+    assert!(status.contains("1,200 pastes cannot be claimed"), "{status}");
+    // The owner mends it, and says so.
+    world.run_sql("ALTER TABLE pastes DROP CONSTRAINT owners").await;
+    let requeue = world.program("cleanupctl").args(&["requeue", "--all"]).output().await;
+    assert_eq!(requeue.code(), 0, "{}", requeue.stderr());
+    assert_eq!(run(&world).await.json()["rows_deleted"], 1200);
+    assert_eq!((world.count(ALL).await, world.count(LEFT).await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_for_which_a_trigger_refuses_the_claim_keep_no_other_from_it_either() {
+    let world = World::new().await;
+    world.put_many(60, 60).await;
+    let raise = "IF OLD.short_code <= 'p00000040' THEN RAISE EXCEPTION 'not these'; END IF;
+                 RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", raise).await;
+    let ended = run_with(&world, &["--batch-size", "30"]).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!((&ended.json()["rows_deleted"], world.count(ALL).await), (&20.into(), 40));
+    assert_eq!(world.count(ATTEMPTS).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_no_paste_at_all_can_be_claimed_the_run_says_so_once_and_stops() {
+    let world = World::new().await;
+    world.put_many(300, 300).await;
+    let raise = "RAISE EXCEPTION 'nothing may change';";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", raise).await;
+    let ended = run(&world).await;
+    ended.assert_refused(1, &["every paste fails", "nothing may change", "triggers"]);
+    assert_eq!(ended.stderr().matches("nothing may change").count(), 1, "{}", ended.stderr());
+    assert_eq!((world.count(LEFT).await, world.count(ALL).await), (300, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_the_search_for_rows_that_cannot_be_claimed() {
+    let world = World::new().await;
+    violated_by(&world, 3000, 1).await;
+    let mut worker = world.program("cleanup-worker").args(&["run", "--batch-size", "100"]).start();
+    worker.until_it_says("cannot be claimed").await;
+    worker.signal(Signal::TERM);
+    let ended = worker.end().await;
+    assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
+    assert!(world.count(ALL).await < 3000, "it did not go on to the end");
+}
