@@ -1,5 +1,6 @@
 -- Prune: history that is older than its retention. Never an open claim, nor one that still
--- remembers keys that found no heir, nor one that is not in the totals yet.
+-- remembers keys that found no heir, nor one that is not in the totals yet, nor one with rows that
+-- could not be put back: it alone knows whether they have let go of their references.
 -- $1 retention in seconds, $2 claims per statement.
 DELETE FROM deletion_claims
 WHERE id IN (
@@ -8,5 +9,8 @@ WHERE id IN (
       AND coalesce(finished_at, reset_at) < now() - $1::float8 * interval '1 second'
       AND counted
       AND reset_reason IS DISTINCT FROM 'keys without a row'
+      AND NOT EXISTS (SELECT FROM pastes
+                      WHERE pastes.claim_id = deletion_claims.id
+                        AND deletion_status = 'DELETION_IN_PROGRESS')
     ORDER BY coalesce(finished_at, reset_at)
     LIMIT $2::int)

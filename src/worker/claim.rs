@@ -72,9 +72,7 @@ impl ClaimError {
     /// The rows may differ: a careful claim can tell them apart.
     fn may_be_a_row(&self) -> bool {
         match self {
-            Self::Postgres(PgError::Backend(error)) => {
-                !matches!(Fault::of(error), Fault::Transient | Fault::Locked)
-            }
+            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
             _ => false,
         }
     }
