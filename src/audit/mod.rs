@@ -24,6 +24,7 @@ mod report;
 mod rows;
 mod sample;
 mod sentinel;
+mod spellings;
 mod unheld;
 
 use std::time::Duration;

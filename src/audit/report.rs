@@ -20,6 +20,9 @@ pub enum Kind {
     PasteWithoutContent,
     /// A content row whose object the fleet is about to delete.
     OwedBody,
+    /// An object, or content that no paste references, whose key may be another spelling of a
+    /// content row's key.
+    Ambiguous,
 }
 
 /// One thing that is wrong, or was.
@@ -115,6 +118,8 @@ pub struct Report {
     pub unheld_bodies: u64,
     pub bodies_without_content: u64,
     pub owed_bodies: u64,
+    /// Never repaired: deleting one of these could delete the object of live content.
+    pub ambiguous: u64,
     /// Rows that others held locked for so long that nothing can be said about them.
     pub undecided: u64,
 
@@ -153,6 +158,7 @@ impl Report {
             Kind::UnheldBody => &mut self.unheld_bodies,
             Kind::PasteWithoutContent => &mut self.bodies_without_content,
             Kind::OwedBody => &mut self.owed_bodies,
+            Kind::Ambiguous => &mut self.ambiguous,
         }
     }
 
@@ -163,6 +169,7 @@ impl Report {
             + self.unheld_bodies
             + self.bodies_without_content
             + self.owed_bodies
+            + self.ambiguous
     }
 
     /// What is wrong and was not repaired.

@@ -54,6 +54,9 @@ without --repair.
   unheld_body            a content row that no paste holds. --repair removes row and object
   paste_without_content  pastes that hold a body without a content row. Not repaired
   owed_body              a content row whose object the fleet is about to delete. Not repaired
+  ambiguous              the key of an orphan or of an unheld body may be another spelling of a
+                         content row's key: /a/b, a//b, a\\b, Unicode in another form. In a store
+                         that normalises keys they are one object. Not repaired
 
 Counts are corrected at once; objects and rows are deleted when everything has been looked at. If
 they are more than --max-delete, none is deleted: so many are a sign that something else is wrong,
@@ -144,6 +147,7 @@ fn figures(report: &Report) -> String {
         count("bodies that nobody holds", report.unheld_bodies),
         count("bodies without a content row", report.bodies_without_content),
         count("bodies about to be deleted", report.owed_bodies),
+        count("ambiguous keys", report.ambiguous),
         count("repaired", report.repaired),
         ("objects deleted".into(), with_bytes(report.objects_deleted, report.bytes_deleted)),
     ];
@@ -159,6 +163,7 @@ fn line(finding: &Finding) -> String {
         Kind::UnheldBody => "unheld body",
         Kind::PasteWithoutContent => "paste without content",
         Kind::OwedBody => "owed body",
+        Kind::Ambiguous => "ambiguous",
     };
     let name = finding.key.as_ref().or(finding.content_hash.as_ref());
     let name = printable(name.map(String::as_str).unwrap_or_default());

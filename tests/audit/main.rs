@@ -11,6 +11,7 @@ mod odd_stores;
 mod planted;
 mod refusals;
 mod resume;
+mod spellings;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;

@@ -83,13 +83,14 @@ pub fn report_of(ended: &Ended, code: i32) -> Value {
     report
 }
 
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "orphans",
     "missing_objects",
     "wrong_counts",
     "unheld_bodies",
     "bodies_without_content",
     "owed_bodies",
+    "ambiguous",
 ];
 
 /// How many things are wrong.

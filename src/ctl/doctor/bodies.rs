@@ -58,6 +58,7 @@ fn judge(report: &Report) -> Outcome {
         (report.wrong_counts, "counts are wrong"),
         (report.unheld_bodies, "bodies are held by nobody"),
         (report.owed_bodies, "bodies are about to be deleted"),
+        (report.ambiguous, "keys may be other spellings of content keys"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
