@@ -9,6 +9,7 @@
 //! before a sentinel keeps its key (`sentinel`).
 
 mod bodies;
+mod brake;
 mod bucket;
 mod counts;
 mod deletions;
@@ -35,13 +36,16 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub(crate) use self::brake::CHECK;
+use self::{
+    brake::has_erased, pending::Pending, progress::Progress, record::Recorded, rows::ROWS_PER_RANGE,
+};
 pub use self::{
     error::AuditError,
     position::Position,
     report::{Finding, Kind, Report, Stopped},
     sample::{Sample, sample},
 };
-use self::{pending::Pending, progress::Progress, record::Recorded, rows::ROWS_PER_RANGE};
 use crate::{
     backoff::backoff,
     config::Settings,
@@ -65,7 +69,7 @@ pub struct Options {
     pub grace: Duration,
     /// The brake: delete nothing when more than that is to be deleted.
     pub max_delete: u64,
-    /// Also when rows know less of the bucket's objects than they do not know.
+    /// Also when that is more than half, or when no paste was ever erased here.
     pub override_brake: bool,
     pub after: Position,
     /// So many findings of each kind are kept in words.
@@ -112,6 +116,7 @@ impl Audit {
         let report = Report {
             repair: options.repair,
             after: (options.after != Position::default()).then(|| options.after.to_string()),
+            never_erased: !has_erased(&db).await.map_err(AuditError::from)?,
             warnings: loose_prefix(objects.prefix()).into_iter().collect(),
             ..Report::default()
         };

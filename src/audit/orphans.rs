@@ -32,11 +32,11 @@ impl Audit {
             .into_iter()
             .filter(|object| unknown.contains(&object.key))
             .partition(|object| is_fresh(object, store_time_s, grace_s));
-        self.report.fresh_objects += fresh.len() as u64;
         let keys: Vec<String> = old.into_iter().map(|object| object.key).collect();
         let mut orphans: Vec<Listed> = self.look_for(&keys).await?.into_values().collect();
         orphans.sort_by(|one, other| one.key.cmp(&other.key));
         let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        self.report.fresh_objects += fresh.len() as u64;
         for orphan in orphans {
             match spelled.get(&orphan.key) {
                 Some(other) => self.note(ambiguous_object(&orphan, other)),

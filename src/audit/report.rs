@@ -126,6 +126,8 @@ pub struct Report {
     pub repaired: u64,
     pub objects_deleted: u64,
     pub bytes_deleted: u64,
+    /// No worker has erased a paste in this database: it may not be the paste service's.
+    pub never_erased: bool,
     /// Why nothing was deleted, if that was the brake.
     pub brake: Option<String>,
     /// Objects that were to be deleted and were more than `--max-delete`: none of them was.

@@ -25,7 +25,8 @@ pub(super) struct Audit {
     /// The brake: delete nothing at all when more objects than that are to be deleted.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max_delete: u64,
-    /// Delete orphans even if the bucket has more of them than bodies.
+    /// Ignore the safety brake: delete more than half of the objects or of the content rows, or
+    /// delete in a database where no paste was ever erased.
     #[arg(long)]
     override_brake: bool,
     /// Go on where an earlier audit ended; it printed this.
@@ -61,15 +62,16 @@ without --repair.
 Counts are corrected at once; objects and rows are deleted when everything has been looked at. If
 they are more than --max-delete, none is deleted: so many are a sign that something else is wrong,
 such as a database that was restored from an old backup. Look first, then raise it. Nor is any
-deleted when there are a hundred orphans, and more of them than objects that rows know (a wrong
-endpoint, a restored copy), unless --override-brake says that this is right.
+deleted when they are more than half of the objects listed or of the content rows, or when no worker
+has ever erased a paste in this database: these may be the wrong tables (another schema, a copy) or
+the wrong bucket. --override-brake is the only way past these.
 SIGINT or SIGTERM ends it after the current page, and before the deletions nothing is deleted; it
 says how to go on. While the fleet is paused, --repair is refused.
 Needs the role cleanup_auditor and ops/s3/audit-policy.json (list, and delete for --repair).
 
 Exit codes: 0 nothing is wrong, or all of it was repaired; 1 something wrong is left, or failed;
-2 usage or config; 3 stopped by a signal; 4 the brake: suspiciously much was to be deleted, so
-nothing was.
+2 usage or config; 3 stopped by a signal; 4 the safety brake: suspiciously much was to be deleted,
+so nothing was.
 
 Examples:
   cleanupctl audit                               look only

@@ -16,3 +16,4 @@ mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 mod writers;
+mod wrong_tables;

@@ -69,7 +69,6 @@ async fn in_a_store_that_keeps_keys_apart_another_spelling_is_left_alone_and_pla
 #[tokio::test(flavor = "multi_thread")]
 async fn every_spelling_of_a_content_rows_key_is_ambiguous_whichever_side_has_the_plain_one() {
     let stage = Stage::new().await;
-    stage.erase_one().await;
     let spellings = [
         ("/lead/1", "lead/1"),
         ("trail/1", "trail/1/"),
@@ -119,7 +118,6 @@ async fn an_ambiguous_finding_says_which_keys_it_is_about_and_what_to_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sentinel_with_another_spelling_makes_no_orphan_ambiguous() {
     let stage = Stage::new().await;
-    stage.erase_one().await;
     stage.fill(5).await;
     for key in ["/lead/1", "lead/1", "lead//1"] {
         stage.store.put(key, 4, OLD);
@@ -131,7 +129,6 @@ async fn a_sentinel_with_another_spelling_makes_no_orphan_ambiguous() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_pending_deletion_makes_no_orphan_ambiguous() {
     let stage = Stage::new().await;
-    stage.erase_one().await;
     stage.fill(5).await;
     stage.put_row("p", &hash("p"), Some("/by/claim"), 4, Ago(60.0)).await;
     let worker = stage.worker().await;
@@ -150,7 +147,6 @@ async fn a_key_that_is_pending_deletion_makes_no_orphan_ambiguous() {
 #[tokio::test(flavor = "multi_thread")]
 async fn content_that_is_stored_under_another_spelling_before_the_deletion_keeps_its_object() {
     let stage = Stage::new().await;
-    stage.erase_one().await;
     stage.fill(5).await;
     for key in ["lead/1", "lead/2"] {
         stage.store.put(key, 4, OLD);
@@ -191,7 +187,6 @@ async fn unreferenced_content_is_not_removed_while_other_content_may_have_the_sa
 #[tokio::test(flavor = "multi_thread")]
 async fn unreferenced_content_is_asked_about_other_spellings_again_before_it_is_removed() {
     let stage = Stage::new().await;
-    stage.erase_one().await;
     stage.fill(5).await;
     stage.put_row("gone", &hash("gone"), Some("u/1"), 4, Never).await;
     stage.store.put("u/1", 4, OLD);
