@@ -48,7 +48,7 @@ pub use self::{
 };
 use crate::{
     backoff::backoff,
-    config::Settings,
+    config::{ConfigError, Settings},
     fleet, migrate,
     objects::{Objects, Start},
     postgres::{Target, describe},
@@ -69,7 +69,8 @@ pub struct Options {
     pub grace: Duration,
     /// The brake: delete nothing when more than that is to be deleted.
     pub max_delete: u64,
-    /// Also when that is more than half, or when no paste was ever erased here.
+    /// Also when that is more than half, when no paste was ever erased here, or under a prefix that
+    /// others may share.
     pub override_brake: bool,
     pub after: Position,
     /// So many findings of each kind are kept in words.
@@ -110,6 +111,9 @@ impl Audit {
     /// Ready to go: connected, the schema is ours, and the bucket is this database's.
     pub async fn open(settings: &Settings, options: Options) -> Result<Self> {
         let objects = Objects::new(settings).await?;
+        if options.repair && !options.override_brake {
+            refuse_loose_prefix(objects.prefix())?;
+        }
         let target = Target::new(settings, "cleanupctl audit", None)?;
         let db = connect(&target).await?;
         check(&db, &objects).await?;
@@ -296,6 +300,18 @@ fn loose_prefix(prefix: &str) -> Option<String> {
              such as \"{prefix}-of-others/key\""
         )
     })
+}
+
+/// Under the prefix `a` are also the live bodies of another database with the prefix `ab/`.
+fn refuse_loose_prefix(prefix: &str) -> Result<(), ConfigError> {
+    match loose_prefix(prefix) {
+        None => Ok(()),
+        Some(reason) => Err(ConfigError::Invalid(format!(
+            "{reason}. --repair would delete it: set s3.prefix to {:?} and run `cleanupctl migrate \
+             --rebind-bucket`, or pass --override-brake if nothing else begins with {prefix:?}",
+            format!("{prefix}/")
+        ))),
+    }
 }
 
 /// To a wrong bucket everything in it would look like an orphan, and every body like missing.

@@ -25,8 +25,8 @@ pub(super) struct Audit {
     /// The brake: delete nothing at all when more objects than that are to be deleted.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max_delete: u64,
-    /// Ignore the safety brake: delete more than half of the objects or of the content rows, or
-    /// delete in a database where no paste was ever erased.
+    /// Ignore the safety brake: delete more than half of the objects or of the content rows, delete
+    /// in a database where no paste was ever erased, or under an s3.prefix without a '/' at its end.
     #[arg(long)]
     override_brake: bool,
     /// Go on where an earlier audit ended; it printed this.
@@ -64,7 +64,8 @@ they are more than --max-delete, none is deleted: so many are a sign that someth
 such as a database that was restored from an old backup. Look first, then raise it. Nor is any
 deleted when they are more than half of the objects listed or of the content rows, or when no worker
 has ever erased a paste in this database: these may be the wrong tables (another schema, a copy) or
-the wrong bucket. --override-brake is the only way past these.
+the wrong bucket. With an s3.prefix that does not end in '/', --repair is refused: \"a\" is also the
+beginning of \"ab/…\", which may be another database's. --override-brake is the only way past these.
 SIGINT or SIGTERM ends it after the current page, and before the deletions nothing is deleted; it
 says how to go on. While the fleet is paused, --repair is refused.
 Needs the role cleanup_auditor and ops/s3/audit-policy.json (list, and delete for --repair).

@@ -156,6 +156,26 @@ async fn a_prefix_that_others_may_share_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_repaired_under_a_prefix_that_the_keys_of_others_may_begin_with() {
+    let stage = Stage::new().await;
+    for n in 0..40 {
+        let key = format!("a/{n}");
+        stage.put_row(&key, &hash(&key), Some(&key), 4, Never).await;
+        stage.store.put(&key, 4, OLD);
+    }
+    // The live bodies of another database, whose prefix is "ab/".
+    (0..30).for_each(|n| stage.store.put(&format!("ab/{n}"), 4, OLD));
+    stage.run_sql("UPDATE cleanup_fleet SET prefix = 'a'").await;
+    let audit = |args: &[&str]| stage.audit(args).env("CLEANUP_S3_PREFIX", "a");
+    let words = ["s3.prefix \"a\"", "does not end in '/'", "\"a/\"", "--override-brake"];
+    audit(&["--repair"]).output().await.assert_refused(2, &words);
+    assert_eq!((stage.store.len(), stage.sentinels().await), (70, 0));
+    assert_eq!(report_of(&audit(&[]).output().await, 1)["orphans"], 30, "it may look");
+    let report = report_of(&audit(&["--repair", "--override-brake"]).output().await, 0);
+    assert_eq!((&report["repaired"], stage.store.len()), (&30.into(), 40));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_the_role_it_says_which_one_is_missing() {
     let stage = Stage::new().await;
     stage.fill(10).await;
