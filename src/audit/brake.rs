@@ -39,6 +39,17 @@ impl Audit {
         (!reasons.is_empty()).then(|| reasons.join("; and "))
     }
 
+    /// Says after an audit that only looked what a repair would run into.
+    pub(super) fn warn_of_brake(&mut self) {
+        let (orphans, bodies) = (self.report.orphans, self.report.unheld_bodies);
+        if self.options.repair || orphans + bodies == 0 {
+            return;
+        }
+        if let Some(what) = self.report.suspicion(orphans, bodies) {
+            self.report.warnings.push(format!("--repair deletes nothing here: {what}; {CHECK}"));
+        }
+    }
+
     fn beyond_max_delete(&mut self, found: u64) -> Option<String> {
         if found <= self.options.max_delete {
             return None;

@@ -165,6 +165,7 @@ impl Audit {
         self.report.complete =
             matches!(self.report.stopped_because, Stopped::Done | Stopped::Brake);
         if self.report.complete {
+            self.warn_of_brake();
             return Recorded::of(&self.report);
         }
         let first = self.pending.first().cloned();

@@ -15,7 +15,8 @@ use crate::{
 const WHAT_TO_CHECK: [&str; 4] =
     ["schema, search_path, table names", "bucket", "restored copy", "--override-brake"];
 
-/// The brake's reason, with these words in it; and nothing was deleted.
+/// The brake's reason, with these words in it; and nothing was deleted. An audit that only looks
+/// warns of it.
 async fn assert_braked(stage: &Stage, words: &[&str]) -> Value {
     let objects = stage.store.len();
     let rows = stage.count("SELECT count(*) FROM content").await;
@@ -29,6 +30,10 @@ async fn assert_braked(stage: &Stage, words: &[&str]) -> Value {
         assert_eq!((stage.store.len(), &report["objects_deleted"]), (objects, &0.into()));
         assert_eq!(stage.count("SELECT count(*) FROM content").await, rows);
     }
+    let dry = stage.audited(1, &[]).await;
+    let warning = dry["warnings"][0].as_str().expect("a warning");
+    assert!(warning.starts_with("--repair deletes nothing here: "), "{warning}");
+    assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
     stage.audited(4, &["--repair"]).await
 }
 
