@@ -8,6 +8,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/target/venv
 WEED_VERSION=4.48
+MOTO_VERSION=5.2.5
 DENY=$ROOT/target/tools/bin/cargo-deny
 DENY_VERSION=0.20.2
 POSTGRES_AT_LEAST=15
@@ -118,6 +119,7 @@ need_packages() {
       "See https://www.postgresql.org/download/ and https://redis.io/docs/latest/operate/oss_and_stack/install/."
   fi
   need_seaweedfs
+  if [[ ${1:-} == for-tests ]]; then need_moto; fi
 }
 
 need_rust() {
@@ -175,6 +177,27 @@ need_seaweedfs() {
   ) 9>"$ROOT/target/.venv.lock"
 }
 has_seaweedfs() { "$VENV/bin/weed" version 2>/dev/null | grep -qF " $WEED_VERSION "; }
+
+# An S3 that keeps every key as it is, beside SeaweedFS, which normalises them.
+# In the same venv, so a rebuild for another SeaweedFS takes it along; hence it
+# comes second, and looks whether it is still there. `moto[server]` would bring
+# all of AWS, 180 MB more: the tests need S3 and what moto_server itself imports.
+need_moto() {
+  (
+    flock 9
+    has_moto && exit
+    phase "fetching moto $MOTO_VERSION from PyPI into target/venv"
+    # SeaweedFS is no Python program, and outlives an upgrade of the system's Python.
+    "$VENV/bin/python" -m pip --version >/dev/null 2>&1 || python3 -m venv "$VENV"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
+      "moto[s3]==$MOTO_VERSION" 'flask>=3.1,<4' 'flask-cors>=6,<7'
+    has_moto || fail "$VENV/bin/moto_server does not run on this machine"
+  ) 9>"$ROOT/target/.venv.lock"
+}
+has_moto() {
+  [[ -x $VENV/bin/moto_server ]] &&
+    [[ $("$VENV/bin/python" -c 'import importlib.metadata as m; print(m.version("moto"))' 2>/dev/null) == "$MOTO_VERSION" ]]
+}
 
 # Built once, without optimisation: two minutes of one core for seconds of work.
 need_cargo_deny() {
@@ -361,7 +384,7 @@ announce_servers_to_tests() {
 }
 announce_programs_to_tests() {
   export PASTE_CLEANUP_TEST_DIR=$PASTE_CLEANUP_RUN PASTE_CLEANUP_TEST_PG_BIN=$PG_BIN
-  export PASTE_CLEANUP_TEST_WEED=$VENV/bin/weed
+  export PASTE_CLEANUP_TEST_WEED=$VENV/bin/weed PASTE_CLEANUP_TEST_MOTO=$VENV/bin/moto_server
   PASTE_CLEANUP_TEST_PGBOUNCER=$(pgbouncer_bin) && export PASTE_CLEANUP_TEST_PGBOUNCER || true
   PASTE_CLEANUP_TEST_PROMETHEUS=$(command -v prometheus) && export PASTE_CLEANUP_TEST_PROMETHEUS || true
   PASTE_CLEANUP_TEST_PROMTOOL=$(command -v promtool) && export PASTE_CLEANUP_TEST_PROMTOOL || true

@@ -88,7 +88,8 @@ pub struct S3 {
     /// The bucket. `S3_BUCKET` is read too. The database remembers it: another one is refused.
     #[config(env = "CLEANUP_S3_BUCKET")]
     pub bucket: Option<String>,
-    /// The part of the bucket that belongs to this database: what an audit may look at.
+    /// The part of the bucket that belongs to this database: what an audit may look at. Ends in "/",
+    /// or the audit repairs nothing: "a" is also the beginning of another database's "ab/".
     #[config(env = "CLEANUP_S3_PREFIX", default = "")]
     pub prefix: String,
     /// For MinIO, SeaweedFS, R2 and others. `AWS_ENDPOINT_URL` is read too. Default: AWS.

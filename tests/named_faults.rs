@@ -289,6 +289,8 @@ async fn an_object_that_no_row_knows_and_a_body_without_its_object_are_seen_by_t
     let store = MemoryS3::start().await;
     world.put_row("live", &hash("a"), Some("k/live"), 1, Never).await;
     store.put("k/live", 1, DAYS);
+    // Where no paste was ever erased, nobody is told to repair.
+    world.put_row("gone", &hash("b"), Some("k/gone"), 1, Ago(60.0)).await;
     let program = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &store.url);
     let bind = world.program("cleanup-worker").env("AWS_ENDPOINT_URL", &store.url);
     assert_done(&bind.args(&["run"]).output().await);

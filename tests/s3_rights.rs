@@ -228,6 +228,7 @@ async fn with_the_audits_policy_and_role_an_audit_finds_and_repairs_everything()
     let guarded = Guarded::new().await;
     let world = &guarded.world;
     world.bind().await;
+    world.erase_one().await;
     for n in 0..10 {
         world.put(&format!("p{n}"), &format!("b{n}"), In(3600.0)).await;
     }
@@ -254,6 +255,7 @@ async fn an_audit_without_a_right_in_s3_says_which_one() {
     let guarded = Guarded::new().await;
     let world = &guarded.world;
     world.bind().await;
+    world.erase_one().await;
     world.put("p", "body", Never).await;
     world.upload("orphan", "nobody's").await;
     let blind = guarded.audit(WORKER, &["--repair", "--grace", "0s"]).output().await;

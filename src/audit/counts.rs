@@ -12,6 +12,7 @@ use super::{
     Audit, AuditError, Finding, Kind,
     bodies::{Body, LOCKED_AT_ONCE, barred, correct, count_locked, unheld_body, wrong_count},
     error::{ALONE, TOGETHER, Trouble, trouble},
+    spellings::{Spelling, ambiguous_body, spellings},
 };
 
 const COUNTS: &str = include_str!("../../sql/queries/audit_counts.sql");
@@ -29,6 +30,8 @@ struct Counted {
     fresh: u64,
     miscounted: Vec<Body>,
     unheld: Vec<Body>,
+    /// Of those, the ones whose key other content may spell in another way.
+    spelled: HashMap<String, Spelling>,
     /// Why bodies that nobody holds must stay.
     barred: Option<String>,
 }
@@ -144,12 +147,13 @@ impl Audit {
         let fresh = wrong.extract_if(.., |body| body.holders == 0 && body.is_fresh).count();
         let (unheld, miscounted): (Vec<Body>, Vec<Body>) =
             wrong.into_iter().partition(|body| body.holders == 0);
+        let spelled = spellings(&transaction, unheld.iter().map(|body| &*body.key)).await?;
         let barred = if unheld.is_empty() { None } else { barred(&transaction).await? };
         if repair {
             correct(&transaction, &miscounted).await?;
         }
         transaction.commit().await?;
-        Ok(Counted { fresh: fresh as u64, miscounted, unheld, barred })
+        Ok(Counted { fresh: fresh as u64, miscounted, unheld, spelled, barred })
     }
 
     /// `refused`: why Postgres does not take the correction.
@@ -161,7 +165,9 @@ impl Audit {
             self.note(if repair && refused.is_none() { finding.repaired() } else { finding });
         }
         for body in counted.unheld {
-            if !body.key.starts_with(self.objects.prefix()) {
+            if let Some(other) = counted.spelled.get(&body.key) {
+                self.note(ambiguous_body(&body, other));
+            } else if !body.key.starts_with(self.objects.prefix()) {
                 self.note(unheld_body(&body, OUTSIDE));
             } else if let Some(reason) = &counted.barred {
                 self.note(unheld_body(&body, reason));

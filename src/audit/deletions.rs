@@ -5,11 +5,9 @@ use super::{
     bodies::{LOCKED_AT_ONCE, unheld_body},
     pending::Pending,
 };
-use crate::{cli::thousands, fleet, objects::KEYS_PER_CALL};
+use crate::{fleet, objects::KEYS_PER_CALL};
 use tokio_util::sync::CancellationToken;
 
-/// So few objects that no row knows prove nothing.
-const FEW: u64 = 100;
 const FOUND_AGAIN: &str = "not deleted when the audit ended: going on finds it again";
 
 impl Audit {
@@ -52,31 +50,6 @@ impl Audit {
         self.delete_orphans(orphans).await?;
         self.pending.orphans.drain(..some);
         Ok(())
-    }
-
-    /// Why nothing is deleted, if it is too much.
-    fn brake(&mut self) -> Option<String> {
-        let found = self.pending.count();
-        if found > self.options.max_delete {
-            self.report.beyond_max_delete = found;
-            return Some(format!(
-                "{} were to be deleted, more than --max-delete {}, so none of them was: look why \
-                 there are so many, then raise it",
-                thousands(found),
-                thousands(self.options.max_delete),
-            ));
-        }
-        let unknown = self.pending.orphan_count();
-        let known = self.report.objects.saturating_sub(unknown + self.report.fresh_objects);
-        (unknown >= FEW && unknown > known && !self.options.override_brake).then(|| {
-            format!(
-                "no row knows {} objects, and rows know only {}, so none was deleted: is this the \
-                 right endpoint, and the database no restored copy? If it is right, \
-                 --override-brake deletes them",
-                thousands(unknown),
-                thousands(known),
-            )
-        })
     }
 
     /// A pause is there to keep things as they are.

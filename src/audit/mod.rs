@@ -9,7 +9,9 @@
 //! before a sentinel keeps its key (`sentinel`).
 
 mod bodies;
+mod brake;
 mod bucket;
+mod checks;
 mod counts;
 mod deletions;
 mod error;
@@ -24,28 +26,36 @@ mod report;
 mod rows;
 mod sample;
 mod sentinel;
+mod spellings;
 mod unheld;
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub(crate) use self::brake::CHECK;
+use self::{
+    brake::has_erased,
+    checks::{check, connect, loose_prefix, refuse_loose_prefix},
+    pending::Pending,
+    progress::Progress,
+    record::Recorded,
+    rows::ROWS_PER_RANGE,
+};
 pub use self::{
     error::AuditError,
     position::Position,
     report::{Finding, Kind, Report, Stopped},
     sample::{Sample, sample},
 };
-use self::{pending::Pending, progress::Progress, record::Recorded, rows::ROWS_PER_RANGE};
 use crate::{
     backoff::backoff,
     config::Settings,
-    fleet, migrate,
-    objects::{Objects, Start},
+    objects::Objects,
     postgres::{Target, describe},
     shutdown::Shutdown,
 };
@@ -64,7 +74,8 @@ pub struct Options {
     pub grace: Duration,
     /// The brake: delete nothing when more than that is to be deleted.
     pub max_delete: u64,
-    /// Also when rows know less of the bucket's objects than they do not know.
+    /// Also when that is more than half, when no paste was ever erased here, or under a prefix that
+    /// others may share.
     pub override_brake: bool,
     pub after: Position,
     /// So many findings of each kind are kept in words.
@@ -105,12 +116,16 @@ impl Audit {
     /// Ready to go: connected, the schema is ours, and the bucket is this database's.
     pub async fn open(settings: &Settings, options: Options) -> Result<Self> {
         let objects = Objects::new(settings).await?;
+        if options.repair && !options.override_brake {
+            refuse_loose_prefix(objects.prefix())?;
+        }
         let target = Target::new(settings, "cleanupctl audit", None)?;
         let db = connect(&target).await?;
         check(&db, &objects).await?;
         let report = Report {
             repair: options.repair,
             after: (options.after != Position::default()).then(|| options.after.to_string()),
+            never_erased: !has_erased(&db).await.map_err(AuditError::from)?,
             warnings: loose_prefix(objects.prefix()).into_iter().collect(),
             ..Report::default()
         };
@@ -155,6 +170,7 @@ impl Audit {
         self.report.complete =
             matches!(self.report.stopped_because, Stopped::Done | Stopped::Brake);
         if self.report.complete {
+            self.warn_of_brake();
             return Recorded::of(&self.report);
         }
         let first = self.pending.first().cloned();
@@ -266,46 +282,4 @@ impl Audit {
     fn note(&mut self, finding: Finding) {
         self.report.note(finding, self.options.list);
     }
-}
-
-/// A session that finds rows by their keys, however little the planner knows about the tables.
-async fn connect(target: &Target) -> Result<Client> {
-    let db = target.open().await?;
-    let by_key = db.batch_execute("SET enable_seqscan = off").await;
-    by_key.map_err(|error| target.explain(&error))?;
-    Ok(db)
-}
-
-/// The schema is ours, and the bucket is this database's.
-async fn check(db: &Client, objects: &Objects) -> Result<()> {
-    migrate::check(db).await?;
-    check_binding(db, objects).await
-}
-
-/// Keys of others may begin alike.
-fn loose_prefix(prefix: &str) -> Option<String> {
-    (!prefix.is_empty() && !prefix.ends_with('/')).then(|| {
-        format!(
-            "s3.prefix {prefix:?} does not end in '/': whatever begins with it is taken for ours, \
-             such as \"{prefix}-of-others/key\""
-        )
-    })
-}
-
-/// To a wrong bucket everything in it would look like an orphan, and every body like missing.
-async fn check_binding(db: &Client, objects: &Objects) -> Result<()> {
-    let fleet = fleet::read(db).await?;
-    if fleet.bucket.is_some() {
-        return fleet.belongs_to(objects.bucket(), objects.prefix());
-    }
-    let first = objects.list(&Start::After(String::new()), 1).await?;
-    let rows = db.query_opt("SELECT FROM content LIMIT 1", &[]).await.map_err(AuditError::from)?;
-    if !first.objects.is_empty() || rows.is_some() {
-        bail!(
-            "this database is not bound to a bucket yet, so nobody can say what in {:?} is its \
-             own; the first run of a worker binds it",
-            objects.bucket()
-        );
-    }
-    Ok(())
 }

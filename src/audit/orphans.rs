@@ -9,7 +9,10 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::{Client, Error};
 
-use super::{Audit, AuditError, Finding, Kind, sentinel};
+use super::{
+    Audit, AuditError, Finding, Kind, sentinel,
+    spellings::{Spelling, ambiguous_object, spellings, take_spelled},
+};
 use crate::objects::{Deleted, Listed};
 
 const UNKNOWN: &str = include_str!("../../sql/queries/audit_unknown.sql");
@@ -29,12 +32,16 @@ impl Audit {
             .into_iter()
             .filter(|object| unknown.contains(&object.key))
             .partition(|object| is_fresh(object, store_time_s, grace_s));
-        self.report.fresh_objects += fresh.len() as u64;
         let keys: Vec<String> = old.into_iter().map(|object| object.key).collect();
         let mut orphans: Vec<Listed> = self.look_for(&keys).await?.into_values().collect();
         orphans.sort_by(|one, other| one.key.cmp(&other.key));
+        let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        self.report.fresh_objects += fresh.len() as u64;
         for orphan in orphans {
-            self.note_or_collect(orphan);
+            match spelled.get(&orphan.key) {
+                Some(other) => self.note(ambiguous_object(&orphan, other)),
+                None => self.note_or_collect(orphan),
+            }
         }
         Ok(())
     }
@@ -56,7 +63,7 @@ impl Audit {
         &mut self,
         mut orphans: Vec<Listed>,
     ) -> Result<(), AuditError> {
-        self.retain_orphans(&mut orphans).await?;
+        let mut ambiguous = self.retain_orphans(&mut orphans).await?;
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let kept = sentinel::keep(&mut self.db, &keys).await?;
         let refused: Vec<Listed> =
@@ -64,10 +71,13 @@ impl Audit {
         orphans.retain(|orphan| kept.keys.contains(&orphan.key));
         // Stored and released again while we looked: the fleet owes it by now, or has deleted it.
         // From the sentinel on, nobody can store it any more: what is asked now stays so.
-        self.retain_orphans(&mut orphans).await?;
+        ambiguous.extend(self.retain_orphans(&mut orphans).await?);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let mut left = self.erase(&keys).await?;
         self.report.fresh_objects += kept.held.len() as u64;
+        for (orphan, other) in &ambiguous {
+            self.note(ambiguous_object(orphan, other));
+        }
         for orphan in &refused {
             self.note_orphan(orphan, Err(kept.refused[&orphan.key].clone()));
         }
@@ -78,17 +88,22 @@ impl Audit {
     }
 
     /// Those that no row knows and that are still there. What was written anew since it was listed is
-    /// fresh.
-    async fn retain_orphans(&mut self, orphans: &mut Vec<Listed>) -> Result<(), AuditError> {
+    /// fresh. Returns those whose key some content row may spell in another way by now.
+    async fn retain_orphans(
+        &mut self,
+        orphans: &mut Vec<Listed>,
+    ) -> Result<Vec<(Listed, Spelling)>, AuditError> {
         let unknown = unknown(&self.db, orphans).await?;
         orphans.retain(|orphan| unknown.contains(&orphan.key));
+        let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        let ambiguous = take_spelled(orphans, &spelled, |orphan| &orphan.key);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let now = self.look_for(&keys).await?;
         orphans.retain(|orphan| now.contains_key(&orphan.key));
         let there = orphans.len();
         orphans.retain(|orphan| now[&orphan.key].modified_s == orphan.modified_s);
         self.report.fresh_objects += (there - orphans.len()) as u64;
-        Ok(())
+        Ok(ambiguous)
     }
 
     pub(super) fn note_orphan(&mut self, orphan: &Listed, outcome: Result<(), String>) {

@@ -61,8 +61,12 @@ impl Pending {
         self.orphans.len() as u64 + self.more.orphans
     }
 
+    pub fn body_count(&self) -> u64 {
+        self.bodies.len() as u64 + self.more.bodies
+    }
+
     pub fn count(&self) -> u64 {
-        self.orphan_count() + self.bodies.len() as u64 + self.more.bodies
+        self.orphan_count() + self.body_count()
     }
 
     /// The bodies to remove next: so many at most.

@@ -20,6 +20,9 @@ pub enum Kind {
     PasteWithoutContent,
     /// A content row whose object the fleet is about to delete.
     OwedBody,
+    /// An object, or content that no paste references, whose key may be another spelling of a
+    /// content row's key.
+    Ambiguous,
 }
 
 /// One thing that is wrong, or was.
@@ -115,12 +118,16 @@ pub struct Report {
     pub unheld_bodies: u64,
     pub bodies_without_content: u64,
     pub owed_bodies: u64,
+    /// Never repaired: deleting one of these could delete the object of live content.
+    pub ambiguous: u64,
     /// Rows that others held locked for so long that nothing can be said about them.
     pub undecided: u64,
 
     pub repaired: u64,
     pub objects_deleted: u64,
     pub bytes_deleted: u64,
+    /// No worker has erased a paste in this database: it may not be the paste service's.
+    pub never_erased: bool,
     /// Why nothing was deleted, if that was the brake.
     pub brake: Option<String>,
     /// Objects that were to be deleted and were more than `--max-delete`: none of them was.
@@ -153,6 +160,7 @@ impl Report {
             Kind::UnheldBody => &mut self.unheld_bodies,
             Kind::PasteWithoutContent => &mut self.bodies_without_content,
             Kind::OwedBody => &mut self.owed_bodies,
+            Kind::Ambiguous => &mut self.ambiguous,
         }
     }
 
@@ -163,6 +171,7 @@ impl Report {
             + self.unheld_bodies
             + self.bodies_without_content
             + self.owed_bodies
+            + self.ambiguous
     }
 
     /// What is wrong and was not repaired.

@@ -43,7 +43,9 @@ impl Audit {
         let limit = i64::try_from(size).unwrap_or(i64::MAX);
         let prefix = self.objects.prefix();
         let rows = self.db.query(COUNTS, &[&sample.after_hash, &limit, &prefix]).await?;
-        self.report.content_rows = rows.len() as u64;
+        let sentinels = rows.iter().filter(|row| row.get("is_sentinel")).count();
+        self.report.sentinels = sentinels as u64;
+        self.report.content_rows = (rows.len() - sentinels) as u64;
         let owed = self.owed(&rows).await?;
         owed.into_iter().for_each(|finding| self.note(finding));
         let suspects = self.suspects(&rows).await?;

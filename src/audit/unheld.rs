@@ -12,6 +12,7 @@ use super::{
     bodies::{Body, barred, correct, count_locked, unheld_body, wrong_count},
     error::{ALONE, TOGETHER, Trouble, trouble},
     sentinel::{SENTINEL, SENTINELS},
+    spellings::{Spelling, ambiguous_body, spellings, take_spelled},
 };
 
 const DOOM: &str = include_str!("../../sql/queries/release_doom.sql");
@@ -25,6 +26,8 @@ struct Removed {
     corrected: Vec<Body>,
     /// Still held by nobody, but they must stay.
     barred: Vec<(Body, String)>,
+    /// As `barred`: other content may spell their key in another way.
+    ambiguous: Vec<(Body, Spelling)>,
 }
 
 impl Audit {
@@ -50,8 +53,10 @@ impl Audit {
         let mut wrong = count_locked(&transaction, &hashes, 0.0, wait).await?;
         // Another body by now, under a key of its own: not the one that was judged.
         wrong.retain(|body| keys.contains(&&*body.key));
-        let (unheld, corrected): (Vec<Body>, Vec<Body>) =
+        let (mut unheld, corrected): (Vec<Body>, Vec<Body>) =
             wrong.into_iter().partition(|body| body.holders == 0);
+        let spelled = spellings(&transaction, keys.iter().copied()).await?;
+        let ambiguous = take_spelled(&mut unheld, &spelled, |body| &body.key);
         correct(&transaction, &corrected).await?;
         let barred = match barred(&transaction).await? {
             Some(reason) => unheld.into_iter().map(|body| (body, reason.clone())).collect(),
@@ -63,8 +68,9 @@ impl Audit {
         // Also those of an attempt whose answer was lost.
         let rows = transaction.query(SENTINELS, &[&keys]).await?;
         transaction.commit().await?;
-        let keys = rows.iter().map(|row| row.get("s3_key")).collect();
-        Ok(Removed { keys, corrected, barred })
+        let mut keys: HashSet<String> = rows.iter().map(|row| row.get("s3_key")).collect();
+        keys.retain(|key| !spelled.contains_key(key));
+        Ok(Removed { keys, corrected, barred, ambiguous })
     }
 
     /// Their rows are sentinels by now; the objects follow.
@@ -88,6 +94,9 @@ impl Audit {
         }
         for (body, reason) in &removed.barred {
             self.note(unheld_body(body, reason));
+        }
+        for (body, other) in &removed.ambiguous {
+            self.note(ambiguous_body(body, other));
         }
         Ok(())
     }

@@ -25,7 +25,8 @@ pub(super) struct Audit {
     /// The brake: delete nothing at all when more objects than that are to be deleted.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max_delete: u64,
-    /// Delete orphans even if the bucket has more of them than bodies.
+    /// Ignore the safety brake: delete more than half of the objects or of the content rows, delete
+    /// in a database where no paste was ever erased, or under an s3.prefix without a '/' at its end.
     #[arg(long)]
     override_brake: bool,
     /// Go on where an earlier audit ended; it printed this.
@@ -54,19 +55,24 @@ without --repair.
   unheld_body            a content row that no paste holds. --repair removes row and object
   paste_without_content  pastes that hold a body without a content row. Not repaired
   owed_body              a content row whose object the fleet is about to delete. Not repaired
+  ambiguous              the key of an orphan or of an unheld body may be another spelling of a
+                         content row's key: /a/b, a//b, a\\b, Unicode in another form. In a store
+                         that normalises keys they are one object. Not repaired
 
 Counts are corrected at once; objects and rows are deleted when everything has been looked at. If
 they are more than --max-delete, none is deleted: so many are a sign that something else is wrong,
 such as a database that was restored from an old backup. Look first, then raise it. Nor is any
-deleted when there are a hundred orphans, and more of them than objects that rows know (a wrong
-endpoint, a restored copy), unless --override-brake says that this is right.
+deleted when they are more than half of the objects listed or of the content rows, or when no worker
+has ever erased a paste in this database: these may be the wrong tables (another schema, a copy) or
+the wrong bucket. With an s3.prefix that does not end in '/', --repair is refused: \"a\" is also the
+beginning of \"ab/…\", which may be another database's. --override-brake is the only way past these.
 SIGINT or SIGTERM ends it after the current page, and before the deletions nothing is deleted; it
 says how to go on. While the fleet is paused, --repair is refused.
 Needs the role cleanup_auditor and ops/s3/audit-policy.json (list, and delete for --repair).
 
 Exit codes: 0 nothing is wrong, or all of it was repaired; 1 something wrong is left, or failed;
-2 usage or config; 3 stopped by a signal; 4 the brake: suspiciously much was to be deleted, so
-nothing was.
+2 usage or config; 3 stopped by a signal; 4 the safety brake: suspiciously much was to be deleted,
+so nothing was.
 
 Examples:
   cleanupctl audit                               look only
@@ -144,6 +150,7 @@ fn figures(report: &Report) -> String {
         count("bodies that nobody holds", report.unheld_bodies),
         count("bodies without a content row", report.bodies_without_content),
         count("bodies about to be deleted", report.owed_bodies),
+        count("ambiguous keys", report.ambiguous),
         count("repaired", report.repaired),
         ("objects deleted".into(), with_bytes(report.objects_deleted, report.bytes_deleted)),
     ];
@@ -159,6 +166,7 @@ fn line(finding: &Finding) -> String {
         Kind::UnheldBody => "unheld body",
         Kind::PasteWithoutContent => "paste without content",
         Kind::OwedBody => "owed body",
+        Kind::Ambiguous => "ambiguous",
     };
     let name = finding.key.as_ref().or(finding.content_hash.as_ref());
     let name = printable(name.map(String::as_str).unwrap_or_default());

@@ -1,7 +1,7 @@
 //! What keeps an audit from doing harm: the binding, the brake, the rights.
 
 use crate::{
-    stage::{OLD, Stage, names, report_of},
+    stage::{OLD, REPAIR_MOST, Stage, names, report_of},
     support::{memory_s3::Call, *},
 };
 
@@ -60,44 +60,6 @@ async fn of_more_than_are_kept_in_memory_only_the_number_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_orphans_than_bodies_are_a_wrong_endpoint_or_a_restored_copy() {
-    let stage = Stage::new().await;
-    stage.fill(110).await;
-    stage.store.put("fresh", 4, std::time::Duration::from_secs(60));
-    let orphan = |n: usize| format!("orphan/{n:03}");
-    (0..111).for_each(|n| stage.store.put(&orphan(n), 4, OLD));
-    stage.run_sql("DELETE FROM pastes WHERE short_code = 'p1'").await;
-    for most in ["1000", "1000000"] {
-        let report = stage.audited(4, &["--repair", "--max-delete", most]).await;
-        assert_eq!(
-            (&report["stopped_because"], &report["orphans"]),
-            (&"brake".into(), &111.into())
-        );
-        let reason = report["brake"].to_string();
-        for words in ["right endpoint", "restored copy", "--override-brake"] {
-            assert!(reason.contains(words), "{reason}");
-        }
-        assert_eq!((stage.store.len(), stage.sentinels().await), (222, 0));
-    }
-    // The number is judged all the same.
-    let args = ["--repair", "--override-brake", "--max-delete", "111"];
-    assert_eq!(stage.audited(4, &args).await["beyond_max_delete"], 112);
-    // As many as there are bodies: that may be.
-    stage.store.remove(&orphan(0));
-    assert_eq!(stage.audited(0, &["--repair"]).await["objects_deleted"], 111);
-    (0..150).for_each(|n| stage.store.put(&orphan(n), 4, OLD));
-    let report = stage.audited(0, &["--repair", "--override-brake"]).await;
-    assert_eq!((&report["objects_deleted"], stage.store.len()), (&150.into(), 110));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn fewer_than_a_hundred_orphans_prove_nothing() {
-    let stage = Stage::new().await;
-    (0..99).for_each(|n| stage.store.put(&format!("orphan/{n}"), 4, OLD));
-    assert_eq!(stage.audited(0, &["--repair"]).await["objects_deleted"], 99);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn while_the_fleet_is_paused_nothing_is_repaired_and_the_reason_is_named() {
     let stage = Stage::new().await;
     stage.store.put("orphan", 4, OLD);
@@ -109,7 +71,7 @@ async fn while_the_fleet_is_paused_nothing_is_repaired_and_the_reason_is_named()
     // Paused between the walks and the deletions.
     stage.run_sql("UPDATE cleanup_fleet SET paused_at = NULL").await;
     stage.store.hold(Call::LookFor, 1);
-    let audit = stage.audit(&["--repair"]).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.store.held().await;
     stage.run_sql(pause).await;
     stage.store.let_go();
@@ -127,7 +89,7 @@ async fn an_object_that_the_store_refuses_to_delete_is_named_and_found_again() {
     }
     stage.store.lock("held");
     for found in [3, 1] {
-        let report = stage.audited(1, &["--repair"]).await;
+        let report = stage.audited(1, &REPAIR_MOST).await;
         assert_eq!((&report["orphans"], &report["repaired"]), (&found.into(), &(found - 1).into()));
         let left = report["findings"].as_array().expect("findings").iter();
         let left: Vec<_> = left.filter(|finding| finding["repaired"] == false).collect();
@@ -135,7 +97,7 @@ async fn an_object_that_the_store_refuses_to_delete_is_named_and_found_again() {
         assert!(left[0]["remedy"].to_string().contains("ObjectLocked"), "{}", left[0]);
     }
     stage.store.lock("nothing");
-    assert_eq!(stage.audited(0, &["--repair"]).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,6 +153,26 @@ async fn a_prefix_that_others_may_share_is_warned_of() {
         let told = audit.json()["warnings"].clone();
         assert_eq!(told.as_array().expect("warnings").len(), warnings, "{told:#}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_repaired_under_a_prefix_that_the_keys_of_others_may_begin_with() {
+    let stage = Stage::new().await;
+    for n in 0..40 {
+        let key = format!("a/{n}");
+        stage.put_row(&key, &hash(&key), Some(&key), 4, Never).await;
+        stage.store.put(&key, 4, OLD);
+    }
+    // The live bodies of another database, whose prefix is "ab/".
+    (0..30).for_each(|n| stage.store.put(&format!("ab/{n}"), 4, OLD));
+    stage.run_sql("UPDATE cleanup_fleet SET prefix = 'a'").await;
+    let audit = |args: &[&str]| stage.audit(args).env("CLEANUP_S3_PREFIX", "a");
+    let words = ["s3.prefix \"a\"", "does not end in '/'", "\"a/\"", "--override-brake"];
+    audit(&["--repair"]).output().await.assert_refused(2, &words);
+    assert_eq!((stage.store.len(), stage.sentinels().await), (70, 0));
+    assert_eq!(report_of(&audit(&[]).output().await, 1)["orphans"], 30, "it may look");
+    let report = report_of(&audit(&["--repair", "--override-brake"]).output().await, 0);
+    assert_eq!((&report["repaired"], stage.store.len()), (&30.into(), 40));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,9 @@
 //! Counts: judged under the body's lock, by the rule of the fleet.
 
 use crate::{
-    stage::{OLD, Stage, found, report_of},
+    stage::{OLD, REPAIR_MOST, Stage, found, report_of},
     support::*,
 };
-
-const REPAIR: [&str; 3] = ["--repair", "--grace", "0s"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_is_not_committed_when_the_audit_recounts_is_counted() {
@@ -16,7 +14,7 @@ async fn a_put_that_is_not_committed_when_the_audit_recounts_is_counted() {
     writer.batch_execute("BEGIN").await.expect("begin");
     let put = "SELECT outcome FROM paste_put('q', $1, NULL, 4, NULL)";
     writer.query_one(put, &[&hash("body")]).await.expect("put");
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
     writer.batch_execute("COMMIT").await.expect("commit");
     let report = report_of(&audit.end().await, 0);
@@ -45,7 +43,7 @@ async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_released() {
     stage.assert_nothing_wrong().await;
     // Nor does a recount take the released ones in.
     stage.run_sql("UPDATE content SET ref_count = 9").await;
-    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
     // Reset, or ended by hand: rows of a claim that is not open hold their body.
     stage.put("d", "shared", Ago(60.0)).await;
@@ -61,7 +59,7 @@ async fn a_body_whose_last_holder_is_in_progress_is_not_taken_away() {
     let worker = stage.worker().await;
     let claim = claim_some(&worker, 1).await;
     stage.run_sql("UPDATE content SET ref_count = 0").await;
-    let report = stage.audited(0, &REPAIR).await;
+    let report = stage.audited(0, &REPAIR_MOST).await;
     assert_eq!((&report["wrong_counts"], &report["unheld_bodies"]), (&1.into(), &0.into()));
     worker.give_back(claim.fence, "a test").await.expect("give back");
     assert_eq!(stage.read("p").await.as_deref(), Some("body"));
@@ -76,7 +74,7 @@ async fn a_body_that_nobody_holds_goes_row_first_and_its_key_is_kept() {
     assert_eq!(stage.audited(1, &["--grace", "0s"]).await["unheld_bodies"], 1);
     let young = stage.audited(0, &["--repair"]).await;
     assert_eq!((found(&young), &young["fresh_rows"]), (0, &1.into()), "younger than a day");
-    let report = stage.audited(0, &REPAIR).await;
+    let report = stage.audited(0, &REPAIR_MOST).await;
     assert_eq!((&report["unheld_bodies"], &report["objects_deleted"]), (&1.into(), &1.into()));
     assert!(!stage.store.has(&key) && stage.sentinels().await == 1);
     // The same body again, under a key of its own.
@@ -94,7 +92,7 @@ async fn a_body_that_is_put_while_the_audit_waits_for_its_row_stays() {
     writer.batch_execute("BEGIN").await.expect("begin");
     let put = "SELECT outcome FROM paste_put('q', $1, NULL, 4, NULL)";
     writer.query_one(put, &[&hash("body")]).await.expect("put");
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
     writer.batch_execute("COMMIT").await.expect("commit");
     let report = report_of(&audit.end().await, 0);
@@ -114,10 +112,10 @@ async fn a_row_that_is_locked_for_ever_is_undecided_and_hides_no_other() {
     let lock = "BEGIN; SELECT FROM content WHERE content_hash =
                 (SELECT content_hash FROM content ORDER BY 1 OFFSET 1 LIMIT 1) FOR UPDATE";
     other.batch_execute(lock).await.expect("lock");
-    let report = stage.audited(1, &REPAIR).await;
+    let report = stage.audited(1, &REPAIR_MOST).await;
     assert_eq!((&report["repaired"], &report["undecided"]), (&2.into(), &1.into()));
     other.batch_execute("ROLLBACK").await.expect("let go");
-    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,7 +151,7 @@ async fn a_writer_who_locks_several_bodies_is_never_the_victim_of_a_recount() {
     // It would look for a deadlock as soon as it has to wait.
     writer.batch_execute("BEGIN; SET LOCAL deadlock_timeout = '600ms'").await.expect("begin");
     lock(&writer, "DESC").await.expect("the last");
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
     lock(&writer, "ASC").await.expect("the first, when the audit has let it go");
     writer.batch_execute("COMMIT").await.expect("commit");
@@ -179,6 +177,6 @@ async fn a_count_that_takes_too_long_is_undecided_and_hides_no_other() {
             hex(&hash("b"))
         ))
         .await;
-    let report = stage.audited(1, &REPAIR).await;
+    let report = stage.audited(1, &REPAIR_MOST).await;
     assert_eq!((&report["repaired"], &report["undecided"]), (&2.into(), &1.into()));
 }

@@ -4,7 +4,7 @@
 use paste_cleanup::worker::PhaseTimes;
 
 use crate::{
-    stage::{OLD, Stage, found, names, report_of},
+    stage::{OLD, REPAIR_MOST, Stage, found, names, report_of},
     support::{memory_s3::Call, process::Running, *},
 };
 
@@ -88,7 +88,7 @@ async fn an_upload_that_is_stored_and_doomed_while_the_audit_looks_is_no_orphan(
     let worker = stage.worker().await;
     // No row knows it, and the bucket was asked once more.
     stage.store.hold(Call::LookFor, 1);
-    let audit = stage.audit(&["--repair", "--grace", "0s"]).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.store.held().await;
     stage.put_row("p", &hash("body"), Some("key"), 4, Ago(60.0)).await;
     let claim = claim_some(&worker, 1).await;
@@ -107,7 +107,7 @@ async fn a_key_that_nobody_inherited_is_an_orphan() {
     stage.run_sql("DELETE FROM pastes").await;
     stage.silence_claims(7201.0).await;
     stage.sweep().await;
-    assert_eq!(stage.audited(0, &["--repair", "--grace", "0s"]).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert_eq!(stage.store.len(), 0);
 }
 

@@ -11,7 +11,9 @@ mod odd_stores;
 mod planted;
 mod refusals;
 mod resume;
+mod spellings;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 mod writers;
+mod wrong_tables;

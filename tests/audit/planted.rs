@@ -138,6 +138,7 @@ async fn among_a_hundred_thousand_objects_exactly_what_was_planted_is_found_and_
 async fn in_a_real_store_what_was_planted_is_found_repaired_and_not_found_again() {
     let world = World::new().await;
     world.bind().await;
+    world.erase_one().await;
     let put = async |n: usize| {
         let body = body_of(n);
         let key = format!("{}/x", hex(&hash(&body)));

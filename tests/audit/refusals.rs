@@ -3,11 +3,9 @@
 use serde_json::Value;
 
 use crate::{
-    stage::{OLD, Stage, names},
+    stage::{OLD, REPAIR_MOST, Stage, names},
     support::*,
 };
-
-const REPAIR: [&str; 3] = ["--repair", "--grace", "0s"];
 
 /// What is left, by its name: why?
 fn remedy_of(report: &Value, name: &str) -> String {
@@ -23,7 +21,7 @@ async fn a_created_at_without_a_default_keeps_no_sentinel_away() {
     let stage = Stage::new().await;
     stage.run_sql("ALTER TABLE content ALTER created_at DROP DEFAULT").await;
     stage.store.put("orphan", 4, OLD);
-    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert_eq!((stage.store.len(), stage.sentinels().await), (0, 1));
 }
 
@@ -36,7 +34,7 @@ async fn an_orphan_whose_key_is_too_long_for_the_column_is_named_and_hides_no_ot
     for key in ["a", "body", long, "z"] {
         stage.store.put(key, 4, OLD);
     }
-    let report = stage.audited(1, &REPAIR).await;
+    let report = stage.audited(1, &REPAIR_MOST).await;
     assert_eq!((&report["orphans"], &report["repaired"]), (&3.into(), &2.into()));
     assert!(remedy_of(&report, long).contains("too long"), "{report:#}");
     assert_eq!(stage.keys().await, [long, "body"]);
@@ -56,7 +54,7 @@ async fn hashes_that_must_have_a_length_leave_no_room_for_sentinels_and_that_is_
         )
         .await;
     stage.store.put("orphan", 4, OLD);
-    let report = stage.audited(1, &REPAIR).await;
+    let report = stage.audited(1, &REPAIR_MOST).await;
     for name in ["orphan", &key] {
         assert!(remedy_of(&report, name).contains("sha256"), "{report:#}");
     }
@@ -79,7 +77,7 @@ async fn a_count_that_postgres_refuses_is_named_and_hides_no_other() {
         )
         .await;
     let shared = hex(&hash("shared"));
-    let report = stage.audited(1, &REPAIR).await;
+    let report = stage.audited(1, &REPAIR_MOST).await;
     assert_eq!((&report["wrong_counts"], &report["repaired"]), (&4.into(), &3.into()));
     let findings = report["findings"].as_array().expect("findings").iter();
     let left: Vec<_> = findings.filter(|finding| finding["repaired"] == false).collect();
@@ -102,7 +100,7 @@ async fn while_others_refer_to_content_no_row_of_it_is_removed() {
             ))
             .await;
         stage.store.put("orphan", 4, OLD);
-        let report = stage.audited(1, &REPAIR).await;
+        let report = stage.audited(1, &REPAIR_MOST).await;
         assert_eq!(names(&report, "unheld_body"), [key.clone()].into());
         assert!(remedy_of(&report, &key).contains("foreign key of previews"), "{report:#}");
         assert_eq!(report["repaired"], 2, "the orphan and the count");
@@ -131,6 +129,6 @@ async fn a_sentinel_that_another_audit_inserts_at_the_same_moment_is_no_failure(
         )
         .await;
     stage.store.put("orphan", 4, OLD);
-    assert_eq!(stage.audited(0, &REPAIR).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert!(!stage.store.has("orphan") && stage.sentinels().await == 1);
 }

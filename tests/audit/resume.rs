@@ -206,7 +206,7 @@ async fn a_page_that_is_done_again_collects_nothing_twice() {
     let other = connect(&stage.database_url).await;
     let lock = "BEGIN; SELECT FROM content ORDER BY content_hash DESC LIMIT 1 FOR UPDATE";
     other.batch_execute(lock).await.expect("lock");
-    let audit = stage.audit(&["--repair"]).start();
+    let audit = stage.audit(&["--repair", "--override-brake"]).start();
     stage.until_the_audit_waits().await;
     stage.run_sql(CUT_OFF).await;
     other.batch_execute("ROLLBACK").await.expect("let go");
@@ -224,7 +224,7 @@ async fn a_connection_that_is_lost_among_the_deletions_leaves_nothing_out() {
     (0..50).for_each(|n| stage.store.put(&format!("orphan/{n}"), 4, OLD));
     let held = stage.count("SELECT count(*) FROM pastes").await;
     stage.store.hold(Call::Delete, 1);
-    let audit = stage.audit(&["--repair"]).start();
+    let audit = stage.audit(&["--repair", "--override-brake"]).start();
     stage.store.held().await;
     stage.run_sql(CUT_OFF).await;
     stage.store.let_go();

@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use crate::support::{memory_s3::MemoryS3, process::Ended, *};
 
+/// Repairs a bucket so small that most of it goes: for tests that are not about the brake.
+pub const REPAIR_MOST: [&str; 4] = ["--repair", "--override-brake", "--grace", "0s"];
 pub const OLD: Duration = Duration::from_secs(3 * 24 * 3600);
 
 pub struct Stage {
@@ -27,7 +29,14 @@ impl Stage {
         Self::of(World::new().await).await
     }
 
-    pub async fn of(mut world: World) -> Self {
+    pub async fn of(world: World) -> Self {
+        let stage = Self::never_used(world).await;
+        stage.erase_one().await;
+        stage
+    }
+
+    /// With a database in which no paste was ever erased.
+    pub async fn never_used(mut world: World) -> Self {
         let store = MemoryS3::start().await;
         world.settings.s3.endpoint = Some(store.url.clone());
         world.s3 = Objects::new(&world.settings).await.expect("client").client().clone();
@@ -83,13 +92,14 @@ pub fn report_of(ended: &Ended, code: i32) -> Value {
     report
 }
 
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "orphans",
     "missing_objects",
     "wrong_counts",
     "unheld_bodies",
     "bodies_without_content",
     "owed_bodies",
+    "ambiguous",
 ];
 
 /// How many things are wrong.

@@ -5,11 +5,10 @@ use std::time::Duration;
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    stage::{OLD, Stage, found, report_of},
+    stage::{OLD, REPAIR_MOST, Stage, found, report_of},
     support::{memory_s3::Call, process::Signal, *},
 };
 
-const REPAIR: [&str; 3] = ["--repair", "--grace", "0s"];
 const PUT: &str = "SELECT drop_upload FROM paste_put($1, $2, $3, 4, NULL)";
 
 /// A writer's own connection, in a transaction in which it has stored that body.
@@ -25,7 +24,7 @@ async fn an_upload_whose_writer_is_about_to_commit_is_waited_for_and_kept() {
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
     let writer = uncommitted_put(&stage, "p", "body", "key").await;
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
     writer.batch_execute("COMMIT").await.expect("commit");
     let report = report_of(&audit.end().await, 0);
@@ -38,7 +37,7 @@ async fn an_upload_whose_writer_rolls_back_while_the_audit_waits_is_an_orphan() 
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
     let writer = uncommitted_put(&stage, "p", "body", "key").await;
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
     writer.batch_execute("ROLLBACK").await.expect("roll back");
     let report = report_of(&audit.end().await, 0);
@@ -53,7 +52,7 @@ async fn a_writer_who_takes_for_ever_keeps_its_upload_and_hides_no_orphan() {
         stage.store.put(key, 4, OLD);
     }
     let writer = uncommitted_put(&stage, "p", "body", "key").await;
-    let report = stage.audited(0, &REPAIR).await;
+    let report = stage.audited(0, &REPAIR_MOST).await;
     assert_eq!((&report["repaired"], &report["fresh_objects"]), (&2.into(), &1.into()));
     assert!(stage.store.has("key") && stage.store.len() == 1);
     writer.batch_execute("COMMIT").await.expect("commit");
@@ -68,7 +67,7 @@ async fn a_writer_with_several_puts_in_a_transaction_is_never_the_victim_of_a_de
     }
     // It has "b" and will want "a"; the audit inserts in the order of the keys.
     let writer = uncommitted_put(&stage, "p", "b", "b").await;
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
     let second = writer.query_one(PUT, &[&"q", &hash("a"), &"a"]).await;
     let code = second.as_ref().err().and_then(|error| error.code().cloned());
@@ -83,7 +82,7 @@ async fn a_writer_with_several_puts_in_a_transaction_is_never_the_victim_of_a_de
 async fn a_writer_who_comes_after_the_audit_is_told_and_uploads_again() {
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
-    let report = stage.audited(0, &REPAIR).await;
+    let report = stage.audited(0, &REPAIR_MOST).await;
     assert_eq!((&report["orphans"], &report["objects_deleted"]), (&1.into(), &1.into()));
     let late = stage.db.query_one(PUT, &[&"p", &hash("body"), &"key"]).await;
     let error = late.expect_err("its upload is gone");
@@ -97,13 +96,13 @@ async fn a_writer_who_comes_after_the_audit_is_told_and_uploads_again() {
 async fn an_object_that_shows_up_under_a_sentinels_key_is_found_and_deleted() {
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
-    stage.audited(0, &REPAIR).await;
+    stage.audited(0, &REPAIR_MOST).await;
     stage.store.put("key", 4, Duration::from_secs(60));
     let young = stage.audited(0, &["--repair"]).await;
     assert_eq!((found(&young), &young["fresh_objects"]), (0, &1.into()));
     stage.store.age(OLD);
     assert_eq!(stage.audited(1, &[]).await["orphans"], 1);
-    assert_eq!(stage.audited(0, &["--repair"]).await["repaired"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert!(!stage.store.has("key") && stage.sentinels().await == 1);
     stage.assert_nothing_wrong().await;
 }
@@ -113,13 +112,13 @@ async fn an_audit_that_dies_between_sentinel_and_deletion_is_completed_by_the_ne
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
     stage.store.hold(Call::Delete, 1);
-    let audit = stage.audit(&REPAIR).start();
+    let audit = stage.audit(&REPAIR_MOST).start();
     stage.store.held().await;
     audit.signal(Signal::KILL);
     audit.end().await;
     assert!(stage.store.has("key") && stage.sentinels().await == 1);
     stage.store.hold_no_more();
-    assert_eq!(stage.audited(0, &["--repair"]).await["orphans"], 1);
+    assert_eq!(stage.audited(0, &REPAIR_MOST).await["orphans"], 1);
     assert!(!stage.store.has("key"));
     stage.assert_nothing_wrong().await;
 }
@@ -133,7 +132,8 @@ async fn two_repairs_at_once_do_each_other_no_harm() {
     }
     stage.run_sql("UPDATE content SET ref_count = 9 WHERE s3_key < '4'").await;
     stage.run_sql("DELETE FROM pastes WHERE short_code LIKE 'p1%'").await;
-    let (one, other) = tokio::join!(stage.audit(&REPAIR).output(), stage.audit(&REPAIR).output());
+    let (one, other) =
+        tokio::join!(stage.audit(&REPAIR_MOST).output(), stage.audit(&REPAIR_MOST).output());
     let (one, other) = (report_of(&one, 0), report_of(&other, 0));
     let repaired = [&one, &other].map(|report| report["repaired"].as_u64().expect("a number"));
     assert!(repaired.iter().sum::<u64>() >= 300, "{repaired:?}");

@@ -9,6 +9,7 @@ pub mod findings;
 pub mod guarded;
 pub mod invariants;
 pub mod memory_s3;
+pub mod moto;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
@@ -333,6 +334,13 @@ impl World {
 
     pub async fn sweep_with(&self, settings: &Settings) -> Swept {
         sweep(&self.watchdog_pool(), settings, Look::Thorough).await.expect("sweep")
+    }
+
+    /// Lets the fleet erase a paste. Until it has, an audit takes the tables for the wrong ones.
+    pub async fn erase_one(&self) {
+        self.put("erased", "erased", Ago(60.0)).await;
+        let worker = self.worker().await;
+        assert_eq!(drain(&worker).await.rows_deleted, 1, "one was due");
     }
 
     /// What a watchdog in this process works with.

@@ -8,12 +8,15 @@ use uuid::Uuid;
 
 use super::finding::{Outcome, left_out, ok, warning};
 use crate::{
-    audit::{Report, Sample, sample},
+    audit::{CHECK, Report, Sample, sample},
     cli::thousands,
     config::Settings,
     objects::{KEYS_PER_CALL, Objects},
 };
 
+const LOOK: &str = "`cleanupctl audit` looks at all of them and changes nothing";
+const REPAIR: &str = "`cleanupctl audit --repair` repairs what can be repaired";
+const END_PREFIX: &str = "let s3.prefix end in '/' and run `cleanupctl migrate --rebind-bucket`";
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Younger ones may belong to writers who have not committed yet.
 const GRACE: Duration = Duration::from_secs(24 * 3600);
@@ -27,7 +30,8 @@ pub(super) async fn bodies(objects: &Objects, settings: &Settings) -> Result<Out
     })
 }
 
-/// From a random place on; from the beginning if there is not much behind that.
+/// From a random place on; from the beginning if there is not much behind that. A small database is
+/// seen whole: shares of its last few objects would say nothing.
 async fn look(objects: &Objects, settings: &Settings) -> Result<Report> {
     let place = Uuid::new_v4();
     let after_key = format!("{}{}", objects.prefix(), place.simple());
@@ -39,11 +43,12 @@ async fn look(objects: &Objects, settings: &Settings) -> Result<Report> {
     };
     let report = sample(settings, &somewhere).await?;
     let enough = KEYS_PER_CALL as u64;
-    if report.found() > 0 || (report.objects >= enough && report.content_rows >= enough) {
+    if report.objects >= enough && report.content_rows >= enough {
         return Ok(report);
     }
     let start = Sample { after_key: String::new(), after_hash: Vec::new(), ..somewhere };
-    sample(settings, &start).await
+    let first = sample(settings, &start).await?;
+    Ok(if first.found() == 0 && report.found() > 0 { report } else { first })
 }
 
 fn judge(report: &Report) -> Outcome {
@@ -58,6 +63,7 @@ fn judge(report: &Report) -> Outcome {
         (report.wrong_counts, "counts are wrong"),
         (report.unheld_bodies, "bodies are held by nobody"),
         (report.owed_bodies, "bodies are about to be deleted"),
+        (report.ambiguous, "keys may be other spellings of content keys"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
@@ -66,8 +72,20 @@ fn judge(report: &Report) -> Outcome {
     if wrong.is_empty() {
         return ok(format!("nothing is wrong {seen}"));
     }
-    warning(
-        format!("{seen}, {}", wrong.join(", ")),
-        "`cleanupctl audit` looks at all of them, `cleanupctl audit --repair` mends what can be mended",
-    )
+    let found = format!("{seen}, {}", wrong.join(", "));
+    match why_not_repair(report) {
+        Some((why, check)) => warning(format!("{found}; {why}"), format!("{check}; {LOOK}")),
+        None => warning(found, format!("{LOOK}; {REPAIR}")),
+    }
+}
+
+/// What speaks against a repair, and what to check instead: then nobody is told to repair. A sample
+/// is enough to see that something else is wrong.
+fn why_not_repair(report: &Report) -> Option<(String, &'static str)> {
+    if let Some(prefix) = report.warnings.first() {
+        return Some((prefix.clone(), END_PREFIX));
+    }
+    let suspicion = report.suspicion(report.orphans, report.unheld_bodies)?;
+    let what = "so these may be the wrong tables or the wrong bucket";
+    Some((format!("{suspicion}, {what}"), CHECK))
 }
