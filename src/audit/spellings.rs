@@ -15,7 +15,7 @@ use tokio_postgres::{Error, GenericClient};
 use super::{Finding, Kind, bodies::Body};
 use crate::{objects::Listed, printable::printable};
 
-const SPELLINGS: &str = include_str!("../../sql/queries/audit_spellings.sql");
+const SPELLINGS: &str = include_str!("../../sql/queries/other_spellings.sql");
 
 /// A content row whose key has the same canonical form as another key.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub(super) async fn spellings<'a>(
     if keys.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows = db.query(SPELLINGS, &[&keys]).await?;
+    let rows = db.query(SPELLINGS, &[&keys, &Vec::<&str>::new()]).await?;
     let spelling = |row: &tokio_postgres::Row| Spelling {
         key: row.get("other_key"),
         content_hash: row.get("content_hash"),

@@ -189,7 +189,7 @@ pub(super) async fn other_spellings(
     transaction: &Transaction<'_>,
     keys: &[&str],
 ) -> Result<HashMap<String, String>, tokio_postgres::Error> {
-    let rows = transaction.query(OTHER_SPELLINGS, &[&keys]).await?;
+    let rows = transaction.query(OTHER_SPELLINGS, &[&keys, &keys]).await?;
     let spared = rows.iter().map(|row| {
         let (key, other): (String, String) = (row.get("s3_key"), row.get("other_key"));
         let why = format!(

@@ -205,7 +205,9 @@ async fn unreferenced_content_is_asked_about_other_spellings_again_before_it_is_
 async fn other_spellings_are_looked_up_by_index() {
     let stage = Stage::new().await;
     stage.fill(2000).await;
-    let sql = include_str!("../../sql/queries/audit_spellings.sql").replace("$1", "'{a/b,/a/b}'");
+    let sql = include_str!("../../sql/queries/other_spellings.sql")
+        .replace("$1", "'{a/b,/a/b}'")
+        .replace("$2", "'{}'");
     stage.run_sql("SET enable_seqscan = off").await;
     let plan = stage.db.query(&format!("EXPLAIN {sql}"), &[]).await.expect("plan");
     let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
