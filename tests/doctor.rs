@@ -146,6 +146,7 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "pause",
         "claims",
         "dead letters",
+        "unclaimable",
     ];
     findings.assert_only(1, &[&["postgres"][..], &needing].concat());
     findings.assert_says("postgres", "failure", &[&address_of(&url), "check that it runs"]);

@@ -17,7 +17,11 @@ WITH needed (target, privilege, columns) AS (VALUES
     ('cleanup_audits', 'SELECT', NULL),
     ('cleanup_runs', 'SELECT', NULL),
     ('cleanup_runs', 'INSERT', NULL),
-    ('cleanup_runs', 'UPDATE', NULL)
+    ('cleanup_runs', 'UPDATE', NULL),
+    ('cleanup_unclaimable', 'SELECT', NULL),
+    ('cleanup_unclaimable', 'INSERT', NULL),
+    ('cleanup_unclaimable', 'UPDATE', NULL),
+    ('cleanup_unclaimable', 'DELETE', NULL)
 )
 SELECT format('%s on %s', privilege, target) AS what,
        has_table_privilege(found.oid, privilege) AS held,

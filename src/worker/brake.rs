@@ -41,9 +41,6 @@ pub async fn brake(
     limit: Option<u64>,
 ) -> Result<Option<String>, Error> {
     let Taken { done, in_flight } = taken;
-    if let Some(reason) = content_is_missing(client).await? {
-        return Ok(Some(reason));
-    }
     let would = |due: u64| (done + in_flight + due).min(limit.unwrap_or(u64::MAX));
     let max_rows = settings.max_rows.unwrap_or(u64::MAX);
     let share = share_due(client, max_rows).await?;
@@ -54,9 +51,11 @@ pub async fn brake(
     // Walking a backlog along its index takes seconds a million: only when it can matter.
     if max_rows < COUNTED_AT_ONCE || would(share.due.saturating_mul(2)) > max_rows {
         let due = count_due(client, max_rows.saturating_add(1), BRAKE_WITHIN).await?;
-        return Ok((would(due) > max_rows).then(|| too_many(max_rows)));
+        if would(due) > max_rows {
+            return Ok(Some(too_many(max_rows)));
+        }
     }
-    Ok(None)
+    content_is_missing(client).await
 }
 
 /// A paste without content is deleted without its object. A few of them are drift.
