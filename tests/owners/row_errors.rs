@@ -154,3 +154,45 @@ async fn finding_bad_rows_takes_a_number_of_statements_that_grows_with_their_num
         assert!(*tries <= 2 + bad * 2 * 10, "log2(1000) is 10: {statements:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    world
+        .run_sql(
+            "CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF (SELECT count(*) FROM gone) > 1 THEN
+                     RAISE EXCEPTION 'try again' USING ERRCODE = '40001';
+                 END IF;
+                 RETURN NULL;
+             END $$;
+             CREATE TRIGGER busy AFTER DELETE ON pastes REFERENCING OLD TABLE AS gone
+                 FOR EACH STATEMENT EXECUTE FUNCTION busy()",
+        )
+        .await;
+    let worker = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json"])
+        .env("CLEANUP_WORKER_PATIENCE", "2s")
+        .start();
+    let ending = worker.end();
+    tokio::pin!(ending);
+    // Each of these must run alone, and comes first.
+    for n in 0..1000 {
+        let lone = format!(
+            "INSERT INTO pastes (short_code, expires_at, attempts)
+             VALUES ('lone{n}', now() - interval '1 day', 4)"
+        );
+        world.run_sql(&lone).await;
+        let soon = tokio::time::timeout(std::time::Duration::from_millis(100), &mut ending);
+        if let Ok(ended) = soon.await {
+            ended.assert_refused(1, &["gave up after 2s without a finished batch", "try again"]);
+            let batch = "SELECT count(*) FROM pastes WHERE short_code LIKE 'p%'";
+            assert!(world.count(batch).await > 1, "the batch is still there");
+            return;
+        }
+    }
+    panic!("it went on for as long as lone pastes came");
+}
