@@ -22,10 +22,12 @@ pub const IN_A_ROW: usize = 20;
 const WIDE: usize = 16;
 /// What is not tried by then is left for later: the whole step has `ANSWER_WITHIN`.
 const WITHIN: Duration = Duration::from_secs(40);
-/// For the statements of a bisection: a part that waits for a lock, or that takes long, is found
-/// soon. Deferred constraints would otherwise fail at COMMIT, when it is too late to tell whose.
-pub const CAREFULLY: &str = "SET LOCAL lock_timeout = 500; SET LOCAL statement_timeout = 5000; \
-                             SET CONSTRAINTS ALL IMMEDIATE";
+/// First in a careful transaction: whoever waits for a lock is found soon. Deferred constraints would
+/// otherwise fail at COMMIT, when it is too late to tell whose.
+pub const CAREFULLY: &str = "SET LOCAL lock_timeout = 500; SET CONSTRAINTS ALL IMMEDIATE";
+/// A part that takes long is found soon, too; what is done with whole batches has its usual time.
+const SOON: &str = "SET LOCAL statement_timeout = 5000";
+const AS_USUAL: &str = "SET LOCAL statement_timeout TO DEFAULT";
 
 /// A write to some units of a batch, on its way.
 pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + Send + 'a>>;
@@ -119,6 +121,7 @@ pub async fn apply_to_good<T: Clone>(
         samples_left: None,
         until: Instant::now() + WITHIN,
     };
+    transaction.batch_execute(SOON).await?;
     while let Some(part) = search.parts.pop() {
         if Instant::now() >= search.until {
             search.leave(part);
@@ -146,6 +149,7 @@ pub async fn apply_to_good<T: Clone>(
             },
         }
     }
+    transaction.batch_execute(AS_USUAL).await?;
     Ok(search.applied)
 }
 
