@@ -45,6 +45,8 @@ pub const BY_KEY: &str =
 pub struct Target {
     config: Config,
     tls: Option<MakeRustlsConnect>,
+    /// What `search_path` is set to, if the settings name a schema.
+    schema: Option<String>,
 }
 
 impl Target {
@@ -64,7 +66,8 @@ impl Target {
         if !url.contains("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let options = session::options(config.get_options());
+        let schema = settings.postgres_schema().map(str::to_string);
+        let options = session::options(config.get_options(), schema.as_deref());
         config.options(options);
         let verify = match verify {
             Some(verify) => {
@@ -78,7 +81,7 @@ impl Target {
             SslMode::Disable => None,
             _ => Some(tls::client_config(verify, settings.postgres.ca_file.as_deref())?),
         };
-        Ok(Self { config, tls: tls.map(MakeRustlsConnect::new) })
+        Ok(Self { config, tls: tls.map(MakeRustlsConnect::new), schema })
     }
 
     /// For who only looks: a server that takes no writes will do.
