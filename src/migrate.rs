@@ -9,11 +9,13 @@
 //! lock ─▶ preflight (changes nothing) ─▶ blockers ─▶ steps of each new migration ─▶ indexes ─▶ roles
 //! ```
 
+mod check;
 mod error;
 mod preflight;
 mod runner;
 mod script;
 
+pub use check::{check, expect};
 pub use error::{MigrateError, SchemaError};
 
 use preflight::Findings;
@@ -23,7 +25,6 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 const SCHEMA_VERSION_QUERY: &str = include_str!("../sql/queries/schema_version.sql");
-const DISABLED_TRIGGER: &str = include_str!("../sql/queries/disabled_trigger.sql");
 const ROLES: &str = include_str!("../sql/roles.sql");
 
 const MIGRATIONS: &[Migration] = &[
@@ -71,6 +72,8 @@ pub struct Options {
     /// CASCADE would destroy rows), and NOT NULL on `pastes.content_hash` (NULL is how a row says
     /// that it gave its reference back).
     pub remove_blockers: bool,
+    /// `postgres.schema` is set: tables of the same names in other schemas are somebody else's.
+    pub schema_is_named: bool,
     /// Also create the group roles of `sql/roles.sql` and grant them what they need.
     pub roles: bool,
 }
@@ -154,7 +157,7 @@ async fn prepare(
     found: Option<i32>,
     options: &Options,
 ) -> Result<Report, MigrateError> {
-    let Findings { existing, blockers, warnings } = preflight::look(runner.client).await?;
+    let Findings { existing, blockers, warnings } = preflight::look(runner.client, options).await?;
     for warning in &warnings {
         runner.say(&format!("warning: {warning}"));
     }
@@ -192,24 +195,6 @@ pub async fn missing_indexes(client: &Client) -> Result<Vec<&'static str>, tokio
         }
     }
     Ok(missing)
-}
-
-/// Whether the database has the schema this program was built for.
-pub async fn check(client: &Client) -> Result<(), SchemaError> {
-    expect(version(client).await?)?;
-    let disabled = client.query_opt(DISABLED_TRIGGER, &[]).await?;
-    disabled.map_or(Ok(()), |row| Err(SchemaError::NoTrigger(row.get("trigger"))))
-}
-
-/// Whether this is the schema version this program was built for; `None`: not migrated at all.
-pub fn expect(found: Option<i32>) -> Result<(), SchemaError> {
-    let needed = SCHEMA_VERSION;
-    match found {
-        None => Err(SchemaError::NotMigrated),
-        Some(found) if found < needed => Err(SchemaError::TooOld { found, needed }),
-        Some(found) if found > needed => Err(SchemaError::TooNew { found, needed }),
-        Some(_) => Ok(()),
-    }
 }
 
 /// The newest completed migration; `None` when there is none, or not even the table.

@@ -99,7 +99,4 @@ SELECT 'warning', format('foreign key %I from %s to %s: rows that are still refe
 UNION ALL
 SELECT 'warning', 'pastes.deletion_status may be NULL so far: rows without a status become NOT_EXPIRED, and statements that write NULL there (not those that leave it out) will be refused', NULL
   FROM columns
- WHERE table_name = 'pastes' AND column_name = 'deletion_status' AND NOT attnotnull
-UNION ALL
-SELECT 'warning', 'pastes is there, but content is not: an empty one is created, and every paste''s body will be reported as drift', NULL
- WHERE to_regclass('pastes') IS NOT NULL AND to_regclass('content') IS NULL;
+ WHERE table_name = 'pastes' AND column_name = 'deletion_status' AND NOT attnotnull;

@@ -31,7 +31,11 @@ pub(super) struct Migrate {
 impl Migrate {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         let client = super::connect(settings).await?;
-        let options = migrate::Options { remove_blockers: self.remove_blockers, roles: self.roles };
+        let options = migrate::Options {
+            remove_blockers: self.remove_blockers,
+            schema_is_named: settings.postgres_schema().is_some(),
+            roles: self.roles,
+        };
         let report = migrate::migrate(&client, &options, &mut remark).await?;
         if self.rebind_bucket {
             rebind_bucket(&client, settings).await?;

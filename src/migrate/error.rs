@@ -1,7 +1,10 @@
 //! Why a migration stopped, or why a program does not start on this database.
 
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
+
+use tokio_postgres::Row;
 
 use crate::printable::printable;
 
@@ -50,11 +53,38 @@ impl MigrateError {
     }
 }
 
+/// What is wrong with the tables, and what to do about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    pub problem: String,
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", printable(&self.problem), printable(&self.remedy))
+    }
+}
+
+/// From the columns `problem` and `remedy`.
+impl From<&Row> for Problem {
+    fn from(row: &Row) -> Self {
+        Self { problem: row.get("problem"), remedy: row.get("remedy") }
+    }
+}
+
 /// Why a program does not start on this database.
 #[derive(thiserror::Error, Debug)]
 pub enum SchemaError {
     #[error("the database is not prepared for the cleanup: run `cleanupctl migrate`")]
     NotMigrated,
+    /// Not on the `search_path` of this login, but there.
+    #[error(
+        "the cleanup's tables are not on the search_path of this login, but in schema {}: set \
+         postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
+        .0.join(", ")
+    )]
+    Elsewhere(Vec<String>),
     #[error(
         "the database is at schema version {found}, this program needs {needed}: run `cleanupctl migrate`"
     )]

@@ -64,6 +64,10 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
     Ok(match migrate::check(client).await {
         Ok(()) => ok(format!("version {SCHEMA_VERSION}, current")),
         Err(SchemaError::NotMigrated) => failure("not there", MIGRATE),
+        Err(SchemaError::Elsewhere(schemas)) => failure(
+            format!("not on this login's search_path, but in schema {}", schemas.join(", ")),
+            "set postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
+        ),
         Err(SchemaError::TooOld { found, needed }) => {
             failure(format!("version {found}, {needed} is needed"), MIGRATE)
         }
