@@ -16,15 +16,13 @@ mod runner;
 mod script;
 
 pub use check::{check, expect};
-pub use error::{MigrateError, SchemaError};
+pub use error::{MigrateError, SUBSCRIBER_REMEDY, SchemaError};
 
 use preflight::Findings;
 use runner::Runner;
 use script::{Migration, StepKind, steps};
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
-const SCHEMA_VERSION_QUERY: &str = include_str!("../sql/queries/schema_version.sql");
 const ROLES: &str = include_str!("../sql/roles.sql");
 
 const MIGRATIONS: &[Migration] = &[
@@ -157,7 +155,9 @@ async fn prepare(
     found: Option<i32>,
     options: &Options,
 ) -> Result<Report, MigrateError> {
-    let Findings { existing, blockers, warnings } = preflight::look(runner.client, options).await?;
+    let Findings { existing, blockers, mut warnings } =
+        preflight::look(runner.client, options).await?;
+    warnings.extend(check::subscription(runner.client).await?);
     for warning in &warnings {
         runner.say(&format!("warning: {warning}"));
     }
@@ -171,7 +171,9 @@ async fn prepare(
 
 async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
     let failed = MigrateError::while_doing("read the schema version");
-    match version(client).await.map_err(failed)? {
+    let row = check::schema_version(client).await.map_err(&failed)?;
+    let found = row.map(|row| row.try_get("schema_version")).transpose().map_err(&failed)?;
+    match found.flatten() {
         Some(found) if found > SCHEMA_VERSION => {
             Err(MigrateError::TooNew { found, needed: SCHEMA_VERSION })
         }
@@ -195,15 +197,6 @@ pub async fn missing_indexes(client: &Client) -> Result<Vec<&'static str>, tokio
         }
     }
     Ok(missing)
-}
-
-/// The newest completed migration; `None` when there is none, or not even the table.
-async fn version(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {
-    match client.query_one(SCHEMA_VERSION_QUERY, &[]).await {
-        Ok(row) => row.try_get(0),
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

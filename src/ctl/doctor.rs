@@ -81,7 +81,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let (postgres_answers, client) = postgres::answers(settings).await;
     let db = client.as_ref().ok_or("Postgres does not answer");
     let schema = look(db, "schema", postgres::schema).await;
-    let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema is not there") };
+    let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema check failed") };
     let (redis_answers, redis) = redis::answers(settings).await;
     let redis = redis.as_ref().ok_or("Redis does not answer");
     let (deletes, objects) = bucket::deletes(settings).await;

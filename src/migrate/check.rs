@@ -1,17 +1,18 @@
 //! Whether a program may work on this database: checked at every start, and in part at every claim
 //! and sweep.
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Error, Row, error::SqlState};
 
-use super::{SCHEMA_VERSION, SchemaError, version};
+use super::{MigrateError, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError};
 
+const VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
 const ELSEWHERE: &str = include_str!("../../sql/queries/schema_elsewhere.sql");
 const DISABLED_TRIGGER: &str = include_str!("../../sql/queries/disabled_trigger.sql");
 
 /// Returns an error unless the database has the schema this program was built for, and nothing else
 /// about its tables makes working on them unsafe. Reads the catalog only.
 pub async fn check(client: &Client) -> Result<(), SchemaError> {
-    match expect(version(client).await?) {
+    match schema_version(client).await?.as_ref().map_or(Err(SchemaError::NotMigrated), expect) {
         Err(SchemaError::NotMigrated) => return Err(not_migrated(client).await?),
         outcome => outcome?,
     }
@@ -19,15 +20,38 @@ pub async fn check(client: &Client) -> Result<(), SchemaError> {
     disabled.map_or(Ok(()), |row| Err(SchemaError::NoTrigger(row.get("trigger"))))
 }
 
-/// Returns an error unless this is the schema version this program was built for. `None`: not
-/// migrated at all.
-pub fn expect(found: Option<i32>) -> Result<(), SchemaError> {
+/// Returns an error unless the columns `schema_version` and `subscription` say that this program may
+/// claim, reset and repair here.
+pub fn expect(row: &Row) -> Result<(), SchemaError> {
     let needed = SCHEMA_VERSION;
-    match found {
+    match row.try_get("schema_version")? {
         None => Err(SchemaError::NotMigrated),
         Some(found) if found < needed => Err(SchemaError::TooOld { found, needed }),
         Some(found) if found > needed => Err(SchemaError::TooNew { found, needed }),
-        Some(_) => Ok(()),
+        Some(_) => match row.try_get("subscription")? {
+            Some(subscription) => Err(SchemaError::Subscriber(subscription)),
+            None => Ok(()),
+        },
+    }
+}
+
+/// A warning for whoever migrates: preparing a copy is fine, working on it is not.
+pub(super) async fn subscription(client: &Client) -> Result<Option<String>, MigrateError> {
+    let failed = MigrateError::while_doing("look for subscriptions");
+    let row = schema_version(client).await.map_err(&failed)?;
+    let found = row.map(|row| row.try_get::<_, Option<String>>("subscription")).transpose();
+    let found = found.map_err(&failed)?.flatten();
+    Ok(found.map(|found| {
+        format!("{found}: no program will work on this database; {SUBSCRIBER_REMEDY}")
+    }))
+}
+
+/// The row of `schema_version.sql`; `None` when not even its table is there.
+pub(super) async fn schema_version(client: &Client) -> Result<Option<Row>, Error> {
+    match client.query_one(VERSION, &[]).await {
+        Ok(row) => Ok(Some(row)),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

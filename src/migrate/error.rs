@@ -53,6 +53,10 @@ impl MigrateError {
     }
 }
 
+/// What to do about a database that is the copy of another one.
+pub const SUBSCRIBER_REMEDY: &str = "this database is a copy, and its objects belong to the live \
+    pastes of the publisher; run the cleanup there, or, after the switch-over, DROP SUBSCRIPTION here";
+
 /// What is wrong with the tables, and what to do about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
@@ -93,6 +97,10 @@ pub enum SchemaError {
         "the database is at schema version {found}, this program only knows {needed}: upgrade it to the version of the `cleanupctl migrate` that was run"
     )]
     TooNew { found: i32, needed: i32 },
+    /// Logical replication copies these tables from a server whose pastes are the live ones, and
+    /// whose bucket is the same.
+    #[error("{0}: {SUBSCRIBER_REMEDY}")]
+    Subscriber(String),
     #[error(
         "the trigger {0} on pastes is missing or disabled: `ALTER TABLE pastes ENABLE TRIGGER {0}`, \
          or restore it from sql/migrations"

@@ -159,7 +159,7 @@ impl Worker {
         let ((), turn) =
             try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
                 .await?;
-        migrate::expect(turn.get("schema_version"))?;
+        migrate::expect(&turn)?;
         let claim = transaction.prepare_cached(CLAIM).await?;
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
         let most_attempts = if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX };

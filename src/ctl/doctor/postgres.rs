@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use super::finding::{Outcome, failure, ok, warning};
 use crate::{
     config::Settings,
-    migrate::{self, SCHEMA_VERSION, SchemaError},
+    migrate::{self, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError},
     postgres::{Target, describe, remedy},
 };
 
@@ -75,6 +75,7 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
             format!("version {found}, newer than the {needed} of this program"),
             "upgrade the programs to the version of the `cleanupctl migrate` that was run",
         ),
+        Err(SchemaError::Subscriber(subscription)) => failure(subscription, SUBSCRIBER_REMEDY),
         Err(SchemaError::NoTrigger(name)) => failure(
             format!("the trigger {name} on pastes is missing or disabled"),
             "ALTER TABLE pastes ENABLE TRIGGER it, or restore it from sql/migrations",
