@@ -16,7 +16,7 @@ mod runner;
 mod script;
 
 pub use check::{check, expect};
-pub use error::{MigrateError, SUBSCRIBER_REMEDY, SchemaError};
+pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
 
 use preflight::Findings;
 use runner::Runner;
@@ -156,7 +156,7 @@ async fn prepare(
     options: &Options,
 ) -> Result<Report, MigrateError> {
     let Findings { existing, blockers, mut warnings } =
-        preflight::look(runner.client, options).await?;
+        preflight::look(runner.client, found == Some(SCHEMA_VERSION), options).await?;
     warnings.extend(check::subscription(runner.client).await?);
     for warning in &warnings {
         runner.say(&format!("warning: {warning}"));

@@ -3,7 +3,10 @@
 
 use tokio_postgres::{Client, Error, Row, error::SqlState};
 
-use super::{MigrateError, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError};
+use super::{
+    MigrateError, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError, error::Problem,
+    preflight::TABLE_RULES,
+};
 
 const VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
 const ELSEWHERE: &str = include_str!("../../sql/queries/schema_elsewhere.sql");
@@ -15,6 +18,10 @@ pub async fn check(client: &Client) -> Result<(), SchemaError> {
     match schema_version(client).await?.as_ref().map_or(Err(SchemaError::NotMigrated), expect) {
         Err(SchemaError::NotMigrated) => return Err(not_migrated(client).await?),
         outcome => outcome?,
+    }
+    let unfit = client.query(TABLE_RULES, &[&true]).await?;
+    if !unfit.is_empty() {
+        return Err(SchemaError::Unfit(unfit.iter().map(Problem::from).collect()));
     }
     let disabled = client.query_opt(DISABLED_TRIGGER, &[]).await?;
     disabled.map_or(Ok(()), |row| Err(SchemaError::NoTrigger(row.get("trigger"))))

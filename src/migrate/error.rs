@@ -53,6 +53,13 @@ impl MigrateError {
     }
 }
 
+/// All of them on one line.
+pub fn join(problems: &[Problem], text: impl Fn(&Problem) -> String) -> String {
+    let mut texts: Vec<String> = problems.iter().map(text).collect();
+    texts.dedup();
+    texts.join("; ")
+}
+
 /// What to do about a database that is the copy of another one.
 pub const SUBSCRIBER_REMEDY: &str = "this database is a copy, and its objects belong to the live \
     pastes of the publisher; run the cleanup there, or, after the switch-over, DROP SUBSCRIPTION here";
@@ -66,14 +73,15 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", printable(&self.problem), printable(&self.remedy))
+        write!(f, "{}: {}", self.problem, self.remedy)
     }
 }
 
 /// From the columns `problem` and `remedy`.
 impl From<&Row> for Problem {
     fn from(row: &Row) -> Self {
-        Self { problem: row.get("problem"), remedy: row.get("remedy") }
+        let text = |column| printable(row.get(column));
+        Self { problem: text("problem"), remedy: text("remedy") }
     }
 }
 
@@ -97,6 +105,9 @@ pub enum SchemaError {
         "the database is at schema version {found}, this program only knows {needed}: upgrade it to the version of the `cleanupctl migrate` that was run"
     )]
     TooNew { found: i32, needed: i32 },
+    /// Somebody has altered the tables since they were migrated.
+    #[error("{}", join(.0, ToString::to_string))]
+    Unfit(Vec<Problem>),
     /// Logical replication copies these tables from a server whose pastes are the live ones, and
     /// whose bucket is the same.
     #[error("{0}: {SUBSCRIBER_REMEDY}")]

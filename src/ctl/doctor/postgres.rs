@@ -75,6 +75,10 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
             format!("version {found}, newer than the {needed} of this program"),
             "upgrade the programs to the version of the `cleanupctl migrate` that was run",
         ),
+        Err(SchemaError::Unfit(problems)) => failure(
+            migrate::join(&problems, |found| found.problem.clone()),
+            migrate::join(&problems, |found| found.remedy.clone()),
+        ),
         Err(SchemaError::Subscriber(subscription)) => failure(subscription, SUBSCRIBER_REMEDY),
         Err(SchemaError::NoTrigger(name)) => failure(
             format!("the trigger {name} on pastes is missing or disabled"),
