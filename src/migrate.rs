@@ -87,6 +87,8 @@ pub struct Report {
     pub blockers_removed: Vec<String>,
     /// Indexes of earlier migrations that were invalid or gone, and were built again.
     pub indexes_rebuilt: Vec<String>,
+    /// What was wrong with the triggers, and is not any more.
+    pub triggers_repaired: Vec<String>,
     /// What does not stop the migration but will be in somebody's way.
     pub warnings: Vec<String>,
 }
@@ -97,6 +99,7 @@ impl Report {
         self.applied.is_empty()
             && self.blockers_removed.is_empty()
             && self.indexes_rebuilt.is_empty()
+            && self.triggers_repaired.is_empty()
     }
 }
 
@@ -125,6 +128,7 @@ async fn migrate_locked(
     for migration in MIGRATIONS {
         if found >= Some(migration.version) {
             report.indexes_rebuilt.extend(runner.rebuild_indexes(migration).await?);
+            runner.repair(migration).await?;
         } else {
             runner.apply(migration).await?;
             report.applied.push(format!("V{} {}", migration.version, migration.name));
@@ -161,12 +165,20 @@ async fn prepare(
     for warning in &warnings {
         runner.say(&format!("warning: {warning}"));
     }
+    let failed = MigrateError::while_doing("look at the triggers");
     let blockers_removed = preflight::clear(runner, blockers, options.remove_blockers).await?;
+    let mut triggers_repaired = Vec::new();
+    if found == Some(SCHEMA_VERSION) {
+        for Problem { problem, .. } in check::triggers(runner.client).await.map_err(failed)? {
+            runner.say(&format!("repairing: {problem}"));
+            triggers_repaired.push(problem);
+        }
+    }
     let adopted = if found.is_none() { existing } else { Vec::new() };
     for table in &adopted {
         runner.say(&format!("adopting the existing table {table}"));
     }
-    Ok(Report { adopted, blockers_removed, warnings, ..Report::default() })
+    Ok(Report { adopted, blockers_removed, triggers_repaired, warnings, ..Report::default() })
 }
 
 async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {

@@ -169,6 +169,9 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
         }
         Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
+        Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
+            "run `cleanupctl migrate`; `cleanupctl doctor` says what is missing"
+        }
         Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
         Some(_) => "see the server's log",
         None => "check that it runs and that DATABASE_URL or CLEANUP_POSTGRES_URL is right",
@@ -179,12 +182,21 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
 pub fn describe(error: &tokio_postgres::Error) -> String {
     use std::error::Error as _;
     if let Some(db) = error.as_db_error() {
-        return format!("{} (SQLSTATE {})", printable(db.message()), db.code().code());
+        let place = db.where_().and_then(function).map(|name| format!(" in the function {name}"));
+        let place = place.unwrap_or_default();
+        return format!("{} (SQLSTATE {}){place}", printable(db.message()), db.code().code());
     }
     match error.source() {
         Some(cause) => printable(&format!("{error}: {cause}")),
         None => error.to_string(),
     }
+}
+
+/// The innermost function that an error was raised in, a trigger's for instance: "relation content does
+/// not exist" means something else there than in a statement of ours.
+fn function(context: &str) -> Option<String> {
+    let (_, rest) = context.split_once("PL/pgSQL function ")?;
+    rest.split_once(" line ").map(|(name, _)| printable(name))
 }
 
 /// One line for an error of the pool or of Postgres behind it.

@@ -108,14 +108,27 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-
--- step: pastes_return: finds the tables of this schema and no others
+-- In the same transaction: replacing a function takes its settings away.
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION pastes_return() SET search_path = %I, pg_temp', current_schema());
 END $$;
 
--- step: pastes_guard and pastes_return fire always
+-- step: always: pastes_return: finds the tables of this schema and no others
+-- Also after the schema was renamed.
+DO $$
+DECLARE
+    home text := (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'content'::regclass);
+BEGIN
+    PERFORM FROM pg_proc
+      WHERE oid = 'pastes_return()'::regprocedure
+        AND proconfig @> ARRAY[format('search_path=%s, pg_temp', home)];
+    IF NOT FOUND THEN
+        EXECUTE format('ALTER FUNCTION pastes_return() SET search_path = %s, pg_temp', home);
+    END IF;
+END $$;
+
+-- step: always: pastes_guard and pastes_return fire always
 -- Also in sessions with session_replication_role = replica: bulk imports, and whatever applies
 -- changes of another server.
 DO $$
@@ -135,5 +148,16 @@ BEGIN
     IF FOUND THEN
         ALTER TABLE pastes ENABLE ALWAYS TRIGGER pastes_guard;
         ALTER TABLE pastes ENABLE ALWAYS TRIGGER pastes_return;
+    END IF;
+END $$;
+
+-- step: always: content: created_at has a default
+-- Content that a writer stores without a time counts as old.
+DO $$
+BEGIN
+    PERFORM FROM pg_attribute
+      WHERE attrelid = 'content'::regclass AND attname = 'created_at' AND NOT atthasdef;
+    IF FOUND THEN
+        ALTER TABLE content ALTER COLUMN created_at SET DEFAULT now();
     END IF;
 END $$;

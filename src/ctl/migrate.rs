@@ -41,10 +41,18 @@ impl Migrate {
             rebind_bucket(&client, settings).await?;
         }
         let rebuilt = report.indexes_rebuilt.iter().map(|index| format!("rebuilt {index}"));
+        let repaired = report.triggers_repaired.iter().map(|what| format!("repaired: {what}"));
         let removed = report.blockers_removed.iter().map(|blocker| format!("removed {blocker}"));
         let roles = self.roles.then(|| "roles granted".to_string());
-        let done: Vec<String> =
-            report.applied.iter().cloned().chain(rebuilt).chain(removed).chain(roles).collect();
+        let done: Vec<String> = report
+            .applied
+            .iter()
+            .cloned()
+            .chain(rebuilt)
+            .chain(repaired)
+            .chain(removed)
+            .chain(roles)
+            .collect();
         say(&match done.is_empty() {
             true => "the schema is current".to_string(),
             false => format!("migrated: {}", done.join(", ")),

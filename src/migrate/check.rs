@@ -10,7 +10,7 @@ use super::{
 
 const VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
 const ELSEWHERE: &str = include_str!("../../sql/queries/schema_elsewhere.sql");
-const DISABLED_TRIGGER: &str = include_str!("../../sql/queries/disabled_trigger.sql");
+const TRIGGER_RULES: &str = include_str!("../../sql/queries/trigger_rules.sql");
 
 /// Returns an error unless the database has the schema this program was built for, and nothing else
 /// about its tables makes working on them unsafe. Reads the catalog only.
@@ -19,12 +19,27 @@ pub async fn check(client: &Client) -> Result<(), SchemaError> {
         Err(SchemaError::NotMigrated) => return Err(not_migrated(client).await?),
         outcome => outcome?,
     }
-    let unfit = client.query(TABLE_RULES, &[&true]).await?;
-    if !unfit.is_empty() {
-        return Err(SchemaError::Unfit(unfit.iter().map(Problem::from).collect()));
+    let mut problems = tables(client).await?;
+    // A table that is missing has no triggers either.
+    if problems.is_empty() {
+        problems = triggers(client).await?;
     }
-    let disabled = client.query_opt(DISABLED_TRIGGER, &[]).await?;
-    disabled.map_or(Ok(()), |row| Err(SchemaError::NoTrigger(row.get("trigger"))))
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(SchemaError::Unfit(problems)),
+    }
+}
+
+/// What about the migrated tables keeps the fleet from working on them.
+async fn tables(client: &Client) -> Result<Vec<Problem>, Error> {
+    let rows = client.query(TABLE_RULES, &[&true]).await?;
+    Ok(rows.iter().map(Problem::from).collect())
+}
+
+/// What is wrong with the triggers; `migrate` repairs it.
+pub(super) async fn triggers(client: &Client) -> Result<Vec<Problem>, Error> {
+    let rows = client.query(TRIGGER_RULES, &[]).await?;
+    Ok(rows.iter().map(Problem::from).collect())
 }
 
 /// Returns an error unless the columns `schema_version` and `subscription` say that this program may

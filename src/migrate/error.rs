@@ -112,11 +112,6 @@ pub enum SchemaError {
     /// whose bucket is the same.
     #[error("{0}: {SUBSCRIBER_REMEDY}")]
     Subscriber(String),
-    #[error(
-        "the trigger {0} on pastes is missing or disabled: `ALTER TABLE pastes ENABLE TRIGGER {0}`, \
-         or restore it from sql/migrations"
-    )]
-    NoTrigger(String),
     #[error("could not read the schema version: {}", describe(.0))]
     Postgres(#[from] tokio_postgres::Error),
 }

@@ -80,10 +80,6 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
             migrate::join(&problems, |found| found.remedy.clone()),
         ),
         Err(SchemaError::Subscriber(subscription)) => failure(subscription, SUBSCRIBER_REMEDY),
-        Err(SchemaError::NoTrigger(name)) => failure(
-            format!("the trigger {name} on pastes is missing or disabled"),
-            "ALTER TABLE pastes ENABLE TRIGGER it, or restore it from sql/migrations",
-        ),
         Err(SchemaError::Postgres(error)) => return Err(failed(error)),
     })
 }
