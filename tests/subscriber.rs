@@ -121,3 +121,19 @@ async fn a_running_watchdog_resets_nothing_once_its_database_becomes_a_subscribe
     servers.subscribe("pastes").await;
     watchdog.end().await.assert_refused(1, &[SUBSCRIPTION]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_is_reset_on_the_publisher_keeps_its_reference_on_the_subscriber() {
+    let servers = BlueGreen::new().await;
+    let (blue, green) = (&servers.blue, &servers.green);
+    blue.put("expired", "a", Ago(60.0)).await;
+    let dead = blue.worker().await;
+    claim_some(&dead, 1).await;
+    // Content is not copied (yet): tables are copied one by one.
+    servers.subscribe("pastes").await;
+    blue.silence_claims(7201.0).await;
+    assert_eq!(blue.sweep().await.reset.rows, 1);
+    let reset = "SELECT count(*) = 1 FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
+    green.until("the reset has arrived", reset).await;
+    assert_eq!(green.count("SELECT count(content_hash) FROM pastes").await, 1);
+}
