@@ -10,12 +10,14 @@
 //! ```
 
 mod check;
+mod claim_ids;
 mod error;
 mod preflight;
 mod runner;
 mod script;
 
 pub use check::{check, expect};
+pub use claim_ids::advance_claim_ids;
 pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
 
 use preflight::Findings;
@@ -87,6 +89,8 @@ pub struct Report {
     pub blockers_removed: Vec<String>,
     /// Indexes of earlier migrations that were invalid or gone, and were built again.
     pub indexes_rebuilt: Vec<String>,
+    /// The highest claim id in use, if ids were about to start again below it.
+    pub claim_ids_moved: Option<i64>,
     /// What was wrong with the triggers, and is not any more.
     pub triggers_repaired: Vec<String>,
     /// What does not stop the migration but will be in somebody's way.
@@ -100,6 +104,7 @@ impl Report {
             && self.blockers_removed.is_empty()
             && self.indexes_rebuilt.is_empty()
             && self.triggers_repaired.is_empty()
+            && self.claim_ids_moved.is_none()
     }
 }
 
@@ -134,6 +139,7 @@ async fn migrate_locked(
             report.applied.push(format!("V{} {}", migration.version, migration.name));
         }
     }
+    report.claim_ids_moved = claim_ids::advance(runner).await?;
     if options.roles {
         for step in steps(ROLES) {
             runner.run_step(&step).await?;

@@ -17,7 +17,11 @@ WITH needed (target, privilege, columns) AS (VALUES
     ('cleanup_audits', 'SELECT', NULL),
     ('cleanup_runs', 'SELECT', NULL),
     ('cleanup_runs', 'INSERT', NULL),
-    ('cleanup_runs', 'UPDATE', NULL)
+    ('cleanup_runs', 'UPDATE', NULL),
+    ('cleanup_unclaimable', 'SELECT', NULL),
+    ('cleanup_unclaimable', 'INSERT', NULL),
+    ('cleanup_unclaimable', 'UPDATE', NULL),
+    ('cleanup_unclaimable', 'DELETE', NULL)
 )
 SELECT format('%s on %s', privilege, target) AS what,
        has_table_privilege(found.oid, privilege) AS held,
@@ -32,4 +36,12 @@ SELECT format('%s (%s) on %s', privilege, attname, target),
        coalesce(has_column_privilege(worker.oid, attrelid, attnum, privilege), false)
 FROM needed
 JOIN pg_attribute ON attrelid = to_regclass(target) AND attname = ANY (columns)
+LEFT JOIN pg_roles worker ON worker.rolname = 'cleanup_worker'
+UNION ALL
+SELECT format('%s on %s', privilege, found.relname),
+       has_sequence_privilege(found.oid, privilege),
+       coalesce(has_sequence_privilege(worker.oid, found.oid, privilege), false)
+FROM unnest(ARRAY['SELECT', 'UPDATE']) AS privilege
+JOIN pg_class claims ON claims.oid = to_regclass('deletion_claims')
+JOIN pg_class found ON found.oid = pg_get_serial_sequence(claims.oid::regclass::text, 'id')::regclass
 LEFT JOIN pg_roles worker ON worker.rolname = 'cleanup_worker'

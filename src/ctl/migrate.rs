@@ -43,6 +43,7 @@ impl Migrate {
         let rebuilt = report.indexes_rebuilt.iter().map(|index| format!("rebuilt {index}"));
         let repaired = report.triggers_repaired.iter().map(|what| format!("repaired: {what}"));
         let removed = report.blockers_removed.iter().map(|blocker| format!("removed {blocker}"));
+        let moved = report.claim_ids_moved.map(|highest| format!("moved claim ids past {highest}"));
         let roles = self.roles.then(|| "roles granted".to_string());
         let done: Vec<String> = report
             .applied
@@ -51,6 +52,7 @@ impl Migrate {
             .chain(rebuilt)
             .chain(repaired)
             .chain(removed)
+            .chain(moved)
             .chain(roles)
             .collect();
         say(&match done.is_empty() {
