@@ -74,7 +74,7 @@ async fn a_claim_that_is_being_made_is_waited_for_before_ids_are_moved() {
     for _ in 0..4 {
         claim.batch_execute(insert).await.expect("claim");
     }
-    claim.commit().await.expect("commit");
+    claim.rollback().await.expect("roll back");
     let ended = starting.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!(
