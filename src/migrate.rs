@@ -12,6 +12,7 @@
 mod check;
 mod claim_ids;
 mod error;
+mod others;
 mod preflight;
 mod runner;
 mod script;
@@ -19,6 +20,8 @@ mod script;
 pub use check::{check, expect};
 pub use claim_ids::advance_claim_ids;
 pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
+
+pub use others::{MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN, owner_triggers, sample_content};
 
 use preflight::Findings;
 use runner::Runner;
@@ -139,6 +142,7 @@ async fn migrate_locked(
             report.applied.push(format!("V{} {}", migration.version, migration.name));
         }
     }
+    report.warnings.extend(warn_of_others(runner).await?);
     report.claim_ids_moved = claim_ids::advance(runner).await?;
     if options.roles {
         for step in steps(ROLES) {
@@ -151,6 +155,22 @@ async fn migrate_locked(
         report.warnings.push(warning.to_string());
     }
     Ok(report)
+}
+
+/// Names what the owner of the tables should look at before the first run.
+async fn warn_of_others(runner: &mut Runner<'_>) -> Result<Vec<String>, MigrateError> {
+    let failed = MigrateError::while_doing("look at triggers and content of the tables");
+    let triggers = owner_triggers(runner.client).await.map_err(&failed)?;
+    let sampled = sample_content(runner.client).await.map_err(&failed)?;
+    let mut warnings = Vec::new();
+    if !triggers.is_empty() {
+        warnings.push(format!("{}: {OWNER_TRIGGERS_MEAN}", triggers.join(", ")));
+    }
+    if sampled.is_suspicious() {
+        warnings.push(format!("{sampled}: {MISSING_CONTENT_REMEDY}"));
+    }
+    warnings.iter().for_each(|warning| runner.say(&format!("warning: {warning}")));
+    Ok(warnings)
 }
 
 async fn has_roles(client: &Client) -> Result<bool, MigrateError> {

@@ -12,6 +12,7 @@ mod postgres;
 mod redis;
 mod rights;
 mod standbys;
+mod tables;
 mod upkeep;
 mod work;
 
@@ -94,6 +95,8 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(db, "rights", rights::rights).await,
         look(current, "indexes", upkeep::indexes).await,
         look(current, "blockers", upkeep::blockers).await,
+        look(current, "owner triggers", tables::owner_triggers).await,
+        look(current, "content rows", tables::content).await,
         look(db, "autovacuum", upkeep::autovacuum).await,
         look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
         look(db, "clock", clock::postgres).await,
