@@ -38,8 +38,15 @@ GRANT DELETE,
    ON pastes TO cleanup_worker;
 GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count, created_at), UPDATE (ref_count)
    ON content TO cleanup_worker;
--- An identity column needs no right on its sequence.
 GRANT SELECT, INSERT, UPDATE ON deletion_claims TO cleanup_worker;
+-- To move claim ids past those in use after a restore. Inserting needs no right on the sequence.
+DO $$
+DECLARE
+    sequence text := pg_get_serial_sequence('deletion_claims', 'id');
+BEGIN
+    EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM cleanup_worker, cleanup_watchdog, cleanup_auditor, cleanup_writer', sequence);
+    EXECUTE format('GRANT SELECT, UPDATE ON SEQUENCE %s TO cleanup_worker', sequence);
+END $$;
 GRANT SELECT, UPDATE (bucket, prefix) ON cleanup_fleet TO cleanup_worker;
 GRANT SELECT ON cleanup_migrations, cleanup_audits TO cleanup_worker;
 GRANT SELECT, INSERT, UPDATE ON cleanup_runs TO cleanup_worker;

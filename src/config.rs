@@ -65,6 +65,10 @@ pub struct Postgres {
     /// Example: "postgres://cleanup:secret@db1,db2/pastes?sslmode=verify-full&target_session_attrs=read-write"
     #[config(env = "CLEANUP_POSTGRES_URL")]
     pub url: Option<SecretString>,
+    /// Schema that holds the tables, for example "app"; it becomes the whole `search_path`.
+    /// Default: the first schema of the login's own `search_path`.
+    #[config(env = "CLEANUP_POSTGRES_SCHEMA")]
+    pub schema: Option<String>,
     /// Connections one process may open, besides the heartbeat's own. At least 2.
     #[config(env = "CLEANUP_POSTGRES_POOL_SIZE", default = 6)]
     pub pool_size: usize,

@@ -9,21 +9,27 @@
 //! lock ─▶ preflight (changes nothing) ─▶ blockers ─▶ steps of each new migration ─▶ indexes ─▶ roles
 //! ```
 
+mod check;
+mod claim_ids;
 mod error;
+mod others;
 mod preflight;
 mod runner;
 mod script;
 
-pub use error::{MigrateError, SchemaError};
+pub use check::{check, expect};
+pub use claim_ids::advance_claim_ids;
+pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
+
+pub use others::{MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN, owner_triggers, sample_content};
 
 use preflight::Findings;
 use runner::Runner;
 use script::{Migration, StepKind, steps};
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
-const SCHEMA_VERSION_QUERY: &str = include_str!("../sql/queries/schema_version.sql");
-const DISABLED_TRIGGER: &str = include_str!("../sql/queries/disabled_trigger.sql");
+use crate::postgres::describe;
+
 const ROLES: &str = include_str!("../sql/roles.sql");
 
 const MIGRATIONS: &[Migration] = &[
@@ -71,6 +77,8 @@ pub struct Options {
     /// CASCADE would destroy rows), and NOT NULL on `pastes.content_hash` (NULL is how a row says
     /// that it gave its reference back).
     pub remove_blockers: bool,
+    /// `postgres.schema` is set: tables of the same names in other schemas are somebody else's.
+    pub schema_is_named: bool,
     /// Also create the group roles of `sql/roles.sql` and grant them what they need.
     pub roles: bool,
 }
@@ -86,6 +94,10 @@ pub struct Report {
     pub blockers_removed: Vec<String>,
     /// Indexes of earlier migrations that were invalid or gone, and were built again.
     pub indexes_rebuilt: Vec<String>,
+    /// The highest claim id in use, if ids were about to start again below it.
+    pub claim_ids_moved: Option<i64>,
+    /// What was wrong with the triggers, and is not any more.
+    pub triggers_repaired: Vec<String>,
     /// What does not stop the migration but will be in somebody's way.
     pub warnings: Vec<String>,
 }
@@ -96,6 +108,8 @@ impl Report {
         self.applied.is_empty()
             && self.blockers_removed.is_empty()
             && self.indexes_rebuilt.is_empty()
+            && self.triggers_repaired.is_empty()
+            && self.claim_ids_moved.is_none()
     }
 }
 
@@ -124,11 +138,14 @@ async fn migrate_locked(
     for migration in MIGRATIONS {
         if found >= Some(migration.version) {
             report.indexes_rebuilt.extend(runner.rebuild_indexes(migration).await?);
+            runner.repair(migration).await?;
         } else {
             runner.apply(migration).await?;
             report.applied.push(format!("V{} {}", migration.version, migration.name));
         }
     }
+    report.warnings.extend(warn_of_others(runner).await?);
+    report.claim_ids_moved = claim_ids::advance(runner).await?;
     if options.roles {
         for step in steps(ROLES) {
             runner.run_step(&step).await?;
@@ -140,6 +157,26 @@ async fn migrate_locked(
         report.warnings.push(warning.to_string());
     }
     Ok(report)
+}
+
+/// Names what the owner of the tables should look at before the first run.
+async fn warn_of_others(runner: &mut Runner<'_>) -> Result<Vec<String>, MigrateError> {
+    let failed = MigrateError::while_doing("look at the triggers of the tables");
+    let triggers = owner_triggers(runner.client).await.map_err(&failed)?;
+    let mut warnings = Vec::new();
+    if !triggers.is_empty() {
+        warnings.push(format!("{}: {OWNER_TRIGGERS_MEAN}", triggers.join(", ")));
+    }
+    match sample_content(runner.client).await {
+        Ok(sampled) if sampled.is_suspicious() => {
+            warnings.push(format!("{sampled}: {MISSING_CONTENT_REMEDY}"));
+        }
+        Ok(_) => {}
+        // A policy that hides rows from the owner, too, is no reason not to migrate.
+        Err(error) => warnings.push(format!("could not sample pastes: {}", describe(&error))),
+    }
+    warnings.iter().for_each(|warning| runner.say(&format!("warning: {warning}")));
+    Ok(warnings)
 }
 
 async fn has_roles(client: &Client) -> Result<bool, MigrateError> {
@@ -154,21 +191,33 @@ async fn prepare(
     found: Option<i32>,
     options: &Options,
 ) -> Result<Report, MigrateError> {
-    let Findings { existing, blockers, warnings } = preflight::look(runner.client).await?;
+    let Findings { existing, blockers, mut warnings } =
+        preflight::look(runner.client, found == Some(SCHEMA_VERSION), options).await?;
+    warnings.extend(check::subscription(runner.client).await?);
     for warning in &warnings {
         runner.say(&format!("warning: {warning}"));
     }
+    let failed = MigrateError::while_doing("look at the triggers");
     let blockers_removed = preflight::clear(runner, blockers, options.remove_blockers).await?;
+    let mut triggers_repaired = Vec::new();
+    if found == Some(SCHEMA_VERSION) {
+        for Problem { problem, .. } in check::triggers(runner.client).await.map_err(failed)? {
+            runner.say(&format!("repairing: {problem}"));
+            triggers_repaired.push(problem);
+        }
+    }
     let adopted = if found.is_none() { existing } else { Vec::new() };
     for table in &adopted {
         runner.say(&format!("adopting the existing table {table}"));
     }
-    Ok(Report { adopted, blockers_removed, warnings, ..Report::default() })
+    Ok(Report { adopted, blockers_removed, triggers_repaired, warnings, ..Report::default() })
 }
 
 async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
     let failed = MigrateError::while_doing("read the schema version");
-    match version(client).await.map_err(failed)? {
+    let row = check::schema_version(client).await.map_err(&failed)?;
+    let found = row.map(|row| row.try_get("schema_version")).transpose().map_err(&failed)?;
+    match found.flatten() {
         Some(found) if found > SCHEMA_VERSION => {
             Err(MigrateError::TooNew { found, needed: SCHEMA_VERSION })
         }
@@ -192,33 +241,6 @@ pub async fn missing_indexes(client: &Client) -> Result<Vec<&'static str>, tokio
         }
     }
     Ok(missing)
-}
-
-/// Whether the database has the schema this program was built for.
-pub async fn check(client: &Client) -> Result<(), SchemaError> {
-    expect(version(client).await?)?;
-    let disabled = client.query_opt(DISABLED_TRIGGER, &[]).await?;
-    disabled.map_or(Ok(()), |row| Err(SchemaError::NoTrigger(row.get("trigger"))))
-}
-
-/// Whether this is the schema version this program was built for; `None`: not migrated at all.
-pub fn expect(found: Option<i32>) -> Result<(), SchemaError> {
-    let needed = SCHEMA_VERSION;
-    match found {
-        None => Err(SchemaError::NotMigrated),
-        Some(found) if found < needed => Err(SchemaError::TooOld { found, needed }),
-        Some(found) if found > needed => Err(SchemaError::TooNew { found, needed }),
-        Some(_) => Ok(()),
-    }
-}
-
-/// The newest completed migration; `None` when there is none, or not even the table.
-async fn version(client: &Client) -> Result<Option<i32>, tokio_postgres::Error> {
-    match client.query_one(SCHEMA_VERSION_QUERY, &[]).await {
-        Ok(row) => row.try_get(0),
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

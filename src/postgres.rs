@@ -48,6 +48,8 @@ pub const BY_KEY: &str =
 pub struct Target {
     config: Config,
     tls: Option<MakeRustlsConnect>,
+    /// What `search_path` is set to, if the settings name a schema.
+    schema: Option<String>,
 }
 
 impl Target {
@@ -67,7 +69,8 @@ impl Target {
         if !url.contains("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let options = session::options(config.get_options());
+        let schema = settings.postgres_schema().map(str::to_string);
+        let options = session::options(config.get_options(), schema.as_deref());
         config.options(options);
         let verify = match verify {
             Some(verify) => {
@@ -81,7 +84,7 @@ impl Target {
             SslMode::Disable => None,
             _ => Some(tls::client_config(verify, settings.postgres.ca_file.as_deref())?),
         };
-        Ok(Self { config, tls: tls.map(MakeRustlsConnect::new) })
+        Ok(Self { config, tls: tls.map(MakeRustlsConnect::new), schema })
     }
 
     /// For who only looks: a server that takes no writes will do.
@@ -169,6 +172,9 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
         }
         Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
+        Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
+            "run `cleanupctl migrate`; `cleanupctl doctor` says what is missing"
+        }
         Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
         Some(_) => "see the server's log",
         None => "check that it runs and that DATABASE_URL or CLEANUP_POSTGRES_URL is right",
@@ -179,12 +185,21 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
 pub fn describe(error: &tokio_postgres::Error) -> String {
     use std::error::Error as _;
     if let Some(db) = error.as_db_error() {
-        return format!("{} (SQLSTATE {})", printable(db.message()), db.code().code());
+        let place = db.where_().and_then(function).map(|name| format!(" in the function {name}"));
+        let place = place.unwrap_or_default();
+        return format!("{} (SQLSTATE {}){place}", printable(db.message()), db.code().code());
     }
     match error.source() {
         Some(cause) => printable(&format!("{error}: {cause}")),
         None => error.to_string(),
     }
+}
+
+/// The innermost function that an error was raised in, a trigger's for instance: "relation content does
+/// not exist" means something else there than in a statement of ours.
+fn function(context: &str) -> Option<String> {
+    let (_, rest) = context.split_once("PL/pgSQL function ")?;
+    rest.split_once(" line ").map(|(name, _)| printable(name))
 }
 
 /// One line for an error of the pool or of Postgres behind it.

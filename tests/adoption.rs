@@ -7,66 +7,17 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use paste_cleanup::{config::defaults, objects::Objects};
-use support::{process::Ended, *};
+use support::{
+    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    *,
+};
 use tokio_postgres::Client;
-
-/// The tables as the seeds have them: the status may be NULL, and nothing of the fleet's is there.
-const SEEDS_TABLES: &str = "
-    CREATE TABLE content (content_hash bytea PRIMARY KEY, s3_key text NOT NULL,
-                          size_bytes bigint, ref_count int NOT NULL);
-    CREATE TABLE pastes (
-        short_code text PRIMARY KEY, content_hash bytea, created_at timestamptz DEFAULT now(),
-        expires_at timestamptz,
-        deletion_status VARCHAR(20) DEFAULT 'NOT_EXPIRED'
-            CHECK (deletion_status IN ('NOT_EXPIRED', 'DELETION_IN_PROGRESS', 'DELETED')),
-        deletion_initiated_at TIMESTAMPTZ NULL)";
 
 /// The least that a paste service can have.
 const LEAST_TABLES: &str = "
     CREATE TABLE content (content_hash bytea PRIMARY KEY, s3_key text, ref_count bigint);
     CREATE TABLE pastes (short_code varchar(32) PRIMARY KEY, content_hash bytea,
                          expires_at timestamptz, created_at timestamptz)";
-
-/// A bucket and a database with these tables, which no migration has seen.
-async fn world_with(tables: &str) -> World {
-    let (database_url, db) = empty_database().await;
-    db.batch_execute(tables).await.expect("tables");
-    let name = database_url.rsplit('/').next().expect("a database").to_string();
-    let mut settings = defaults();
-    settings.postgres.url = Some(database_url.clone().into());
-    settings.redis.url = std::env::var("PASTE_CLEANUP_TEST_REDIS_URL").ok().map(Into::into);
-    settings.s3.endpoint = std::env::var("PASTE_CLEANUP_TEST_S3_ENDPOINT").ok();
-    settings.s3.bucket = Some(name.clone());
-    let s3 = Objects::new(&settings).await.expect("S3 client").client().clone();
-    s3.create_bucket().bucket(&name).send().await.expect("create bucket");
-    let (bucket, watchdog_url, seen) = (name.clone(), database_url.clone(), Default::default());
-    World { bucket, name, database_url, watchdog_url, db, s3, settings, seen }
-}
-
-async fn migrate(world: &World, flags: &[&str]) -> Ended {
-    let args = [&["migrate"], flags].concat();
-    world.program("cleanupctl").args(&args).output().await
-}
-
-async fn migrate_well(world: &World, flags: &[&str]) -> Ended {
-    let migrated = migrate(world, flags).await;
-    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
-    migrated
-}
-
-/// A paste and its object by plain SQL and a plain upload.
-async fn plain_put(world: &World, code: &str, expires_at: &str) {
-    world.upload(&format!("bodies/{code}"), code).await;
-    world
-        .run_sql(&format!(
-            "INSERT INTO content (content_hash, s3_key, ref_count)
-             VALUES (sha256('{code}'), 'bodies/{code}', 1);
-             INSERT INTO pastes (short_code, content_hash, expires_at)
-             VALUES ('{code}', sha256('{code}'), {expires_at})"
-        ))
-        .await;
-}
 
 /// A real worker process drains it.
 async fn run_worker(world: &World) -> serde_json::Value {

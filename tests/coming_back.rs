@@ -166,19 +166,25 @@ async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_trigger_nothing_is_claimed() {
+async fn without_its_trigger_nothing_is_claimed_until_migrate_has_repaired_it() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
-    for (trigger, off) in [
-        ("pastes_return", "DISABLE TRIGGER pastes_return"),
-        ("pastes_guard", "DISABLE TRIGGER pastes_guard"),
-    ] {
-        world.run_sql(&format!("ALTER TABLE pastes {off}")).await;
-        let ended = world.program("cleanup-worker").args(&["run"]).output().await;
-        ended.assert_refused(1, &[trigger, "missing or disabled", "ENABLE TRIGGER"]);
-        let doctor = world.program("cleanupctl").args(&["doctor"]).output().await;
-        assert!(doctor.stdout().contains(trigger), "{}", doctor.stdout());
-        world.run_sql(&format!("ALTER TABLE pastes ENABLE TRIGGER {trigger}")).await;
+    for trigger in ["pastes_return", "pastes_guard"] {
+        for (change, problem) in [
+            (format!("ALTER TABLE pastes DISABLE TRIGGER {trigger}"), "is disabled"),
+            (format!("ALTER TABLE pastes ENABLE TRIGGER {trigger}"), "not fire in every session"),
+            (format!("DROP TRIGGER {trigger} ON pastes"), "is missing"),
+        ] {
+            world.run_sql(&change).await;
+            let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+            ended.assert_refused(1, &[trigger, problem, "run `cleanupctl migrate`"]);
+            let doctor = world.program("cleanupctl").args(&["doctor"]).output().await;
+            assert!(doctor.stdout().contains(trigger), "{}", doctor.stdout());
+            let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+            assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+            let repaired = format!("repaired: the trigger {trigger}");
+            assert!(migrated.stdout().contains(&repaired), "{}", migrated.stdout());
+        }
     }
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
 }

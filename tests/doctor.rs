@@ -141,6 +141,8 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "durability",
         "standbys",
         "blockers",
+        "owner triggers",
+        "content rows",
         "bucket binding",
         "bodies",
         "pause",

@@ -51,6 +51,8 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
         "rights",
         "indexes",
         "blockers",
+        "owner triggers",
+        "content rows",
         "bucket binding",
         "bodies",
         "pause",

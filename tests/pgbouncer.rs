@@ -123,6 +123,29 @@ async fn pooling_by_session_drains_a_night_when_the_roles_carry_our_settings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_named_schema_works_through_a_pooler_once_the_role_carries_it() {
+    let world = world().await;
+    set_by_role(&world).await;
+    world.run_sql("ALTER SCHEMA public RENAME TO \"App\"; CREATE SCHEMA public").await;
+    let settings = ["pool_mode = session", "ignore_startup_parameters = options"];
+    let status = async || {
+        // Sessions keep the settings that they were started with.
+        let pooler = PgBouncer::start(&world, &settings).await;
+        let url = pooler.through(&world.database_url);
+        let status = world.program("cleanupctl").args(&["migrate"]).env("DATABASE_URL", &url);
+        status.env("CLEANUP_POSTGRES_SCHEMA", "App").output().await
+    };
+    let words = ["search_path is", "postgres.schema \"App\"", "a pooler drops", "ops/SECURITY.md"];
+    status().await.assert_refused(1, &words);
+    let role = format!("ALTER ROLE postgres IN DATABASE {} SET search_path", world.name);
+    world.run_sql(&format!("{role} = \"App\", public")).await;
+    status().await.assert_refused(1, &words);
+    world.run_sql(&format!("{role} = \"App\"")).await;
+    let pooled = status().await;
+    assert_eq!(pooled.code(), 0, "{}", pooled.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_has_but_one_connection_starts_all_the_same() {
     let world = world().await;
     let login = format!("t{}", uuid::Uuid::new_v4().simple());

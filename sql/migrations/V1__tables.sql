@@ -99,7 +99,8 @@ BEGIN
     END IF;
 END $$;
 
--- step: content: one row for each distinct body
+-- step: content and pastes: one row for each distinct body and for each short code
+-- Both in one transaction: one of the two alone is refused by the next run.
 CREATE TABLE IF NOT EXISTS content (
     content_hash bytea PRIMARY KEY,
     -- The whole key in the bucket. Unique for each incarnation of a body and never used again.
@@ -110,7 +111,6 @@ CREATE TABLE IF NOT EXISTS content (
     created_at   timestamptz NOT NULL DEFAULT now()
 );
 
--- step: pastes: one row for each short code
 CREATE TABLE IF NOT EXISTS pastes (
     short_code            text PRIMARY KEY,
     -- NULL: this row no longer holds a reference.

@@ -37,7 +37,7 @@ EXCEPTION WHEN insufficient_privilege THEN
     NULL;
 END $$;
 
--- step: pastes_return on pastes
+-- step: always: pastes_return on pastes
 DO $$
 BEGIN
     PERFORM FROM pg_trigger WHERE tgrelid = 'pastes'::regclass AND tgname = 'pastes_return';

@@ -81,6 +81,12 @@ DECLARE
     -- In this transaction, for all its rows.
     waited_ms int := coalesce(nullif(current_setting('paste_cleanup.waited_ms', true), ''), '0');
 BEGIN
+    -- The copy of another server's pastes, where nobody but the subscription writes: what comes back
+    -- was judged there, and its content may not have been copied yet.
+    PERFORM FROM pg_subscription_rel WHERE srrelid IN (TG_RELID, 'content'::regclass);
+    IF FOUND THEN
+        RETURN NEW;
+    END IF;
     LOOP
         PERFORM FROM content WHERE content_hash = NEW.content_hash FOR KEY SHARE SKIP LOCKED;
         IF FOUND THEN
@@ -112,14 +118,27 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-
--- step: pastes_return: finds the tables of this schema and no others
+-- In the same transaction: replacing a function takes its settings away.
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION pastes_return() SET search_path = %I, pg_temp', current_schema());
 END $$;
 
--- step: pastes_guard and pastes_return fire always
+-- step: always: pastes_return: finds the tables of this schema and no others
+-- Also after the schema was renamed.
+DO $$
+DECLARE
+    home text := (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'content'::regclass);
+BEGIN
+    PERFORM FROM pg_proc
+      WHERE oid = 'pastes_return()'::regprocedure
+        AND proconfig @> ARRAY[format('search_path=%s, pg_temp', home)];
+    IF NOT FOUND THEN
+        EXECUTE format('ALTER FUNCTION pastes_return() SET search_path = %s, pg_temp', home);
+    END IF;
+END $$;
+
+-- step: always: pastes_guard and pastes_return fire always
 -- Also in sessions with session_replication_role = replica: bulk imports, and whatever applies
 -- changes of another server.
 DO $$
@@ -139,5 +158,16 @@ BEGIN
     IF FOUND THEN
         ALTER TABLE pastes ENABLE ALWAYS TRIGGER pastes_guard;
         ALTER TABLE pastes ENABLE ALWAYS TRIGGER pastes_return;
+    END IF;
+END $$;
+
+-- step: always: content: created_at has a default
+-- Content that a writer stores without a time counts as old.
+DO $$
+BEGIN
+    PERFORM FROM pg_attribute
+      WHERE attrelid = 'content'::regclass AND attname = 'created_at' AND NOT atthasdef;
+    IF FOUND THEN
+        ALTER TABLE content ALTER COLUMN created_at SET DEFAULT now();
     END IF;
 END $$;

@@ -37,3 +37,11 @@ SELECT format('%s (%s) on %s', privilege, attname, target),
 FROM needed
 JOIN pg_attribute ON attrelid = to_regclass(target) AND attname = ANY (columns)
 LEFT JOIN pg_roles worker ON worker.rolname = 'cleanup_worker'
+UNION ALL
+SELECT format('%s on %s', privilege, found.relname),
+       has_sequence_privilege(found.oid, privilege),
+       coalesce(has_sequence_privilege(worker.oid, found.oid, privilege), false)
+FROM unnest(ARRAY['SELECT', 'UPDATE']) AS privilege
+JOIN pg_class claims ON claims.oid = to_regclass('deletion_claims')
+JOIN pg_class found ON found.oid = pg_get_serial_sequence(claims.oid::regclass::text, 'id')::regclass
+LEFT JOIN pg_roles worker ON worker.rolname = 'cleanup_worker'

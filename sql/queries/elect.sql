@@ -1,4 +1,9 @@
 -- One watchdog per tick: whoever gets this lock does the work; it ends with the transaction.
--- Also says which schema this is: nobody resets on one that was migrated behind their back.
+-- Also says which schema this is: nobody resets on one that was migrated behind their back, or that
+-- has become the copy of another database by now.
 SELECT pg_try_advisory_xact_lock(hashtext('paste-cleanup'), hashtext('watchdog')) AS elected,
-       (SELECT max(version) FROM cleanup_migrations) AS schema_version
+       (SELECT max(version) FROM cleanup_migrations) AS schema_version,
+       (SELECT format('%s is the target of subscription %I', r.srrelid::regclass, s.subname)
+        FROM pg_subscription_rel r JOIN pg_subscription s ON s.oid = r.srsubid
+        WHERE r.srrelid IN (to_regclass('pastes'), to_regclass('content'))
+        ORDER BY r.srrelid::regclass::text DESC LIMIT 1) AS subscription

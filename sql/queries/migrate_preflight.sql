@@ -1,4 +1,4 @@
--- What stands in the way of the migration, from the catalog alone.
+-- What stands in the way of the migration, from the catalog alone, beside what table_rules.sql says.
 -- Parameters: none. Zero rows: nothing.
 -- Each row: `verdict` ('refuse': only a person can mend it; 'blocker': can be removed; 'warning'),
 -- `finding` (one line for a person) and, for a blocker, `removal` (the statement that removes it).
@@ -7,78 +7,23 @@ WITH ours AS (
       FROM unnest(ARRAY['pastes', 'content', 'deletion_claims', 'cleanup_fleet', 'cleanup_migrations']) AS t
       JOIN pg_class c ON c.oid = to_regclass(t)
       JOIN pg_namespace n ON n.oid = c.relnamespace
-), tables AS (
-    SELECT * FROM ours WHERE relkind = 'r'
-), wanted (table_name, column_name, essential, types) AS (
-    VALUES ('pastes', 'short_code', true, ARRAY['text', 'character varying']),
-           ('pastes', 'content_hash', true, ARRAY['bytea']),
-           ('pastes', 'expires_at', true, ARRAY['timestamp with time zone']),
-           ('pastes', 'deletion_status', false, ARRAY['character varying', 'text']),
-           ('pastes', 'deletion_initiated_at', false, ARRAY['timestamp with time zone']),
-           ('pastes', 'claim_id', false, ARRAY['bigint']),
-           ('pastes', 'attempts', false, ARRAY['smallint']),
-           ('pastes', 'retry_at', false, ARRAY['timestamp with time zone']),
-           ('pastes', 'doomed_key', false, ARRAY['text']),
-           ('pastes', 'last_error', false, ARRAY['text']),
-           ('content', 'content_hash', true, ARRAY['bytea']),
-           ('content', 's3_key', true, ARRAY['text', 'character varying']),
-           ('content', 'ref_count', true, ARRAY['integer', 'bigint']),
-           ('content', 'size_bytes', false, ARRAY['bigint', 'integer']),
-           ('deletion_claims', 'id', true, ARRAY['bigint']),
-           ('deletion_claims', 'worker', true, ARRAY['uuid']),
-           ('deletion_claims', 'heartbeat_at', true, ARRAY['timestamp with time zone']),
-           ('cleanup_fleet', 'singleton', true, ARRAY['boolean']),
-           ('cleanup_migrations', 'version', true, ARRAY['integer'])
 ), columns AS (
-    SELECT t.oid AS table_oid, w.*, a.attnum, a.attnotnull, a.atttypmod,
-           format_type(a.atttypid, NULL) AS type, format_type(a.atttypid, a.atttypmod) AS full_type
-      FROM wanted w
-      JOIN tables t USING (table_name)
-      LEFT JOIN pg_attribute a
-             ON a.attrelid = t.oid AND a.attname = w.column_name AND NOT a.attisdropped
+    SELECT t.oid AS table_oid, t.table_name, a.attname AS column_name, a.attnotnull
+      FROM ours t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+     WHERE t.relkind = 'r'
 )
 SELECT 'refuse' AS verdict,
        format('Postgres %s is too old: 15 or newer is needed', current_setting('server_version')) AS finding,
        NULL AS removal
  WHERE current_setting('server_version_num')::int < 150000
 UNION ALL
-SELECT 'refuse', format('%s is a %s: a plain table is needed', table_name,
-                        CASE relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
-                                     WHEN 'f' THEN 'foreign table' ELSE 'relation of another kind' END), NULL
-  FROM ours WHERE relkind NOT IN ('r', 'p')
-UNION ALL
-SELECT 'refuse', format('%s is partitioned: partitioned tables are not supported', table_name), NULL
-  FROM ours WHERE relkind = 'p'
-UNION ALL
-SELECT 'refuse', format('%s is in schema %s, but new tables would go to %s: put %2$s first in search_path',
+SELECT 'refuse', format('%s is in schema %s, but new tables would go to %s: set postgres.schema (CLEANUP_POSTGRES_SCHEMA) to %2$s, or put it first in search_path',
                         table_name, nspname, coalesce(current_schema(), 'no schema at all')), NULL
   FROM ours WHERE nspname IS DISTINCT FROM current_schema()
 UNION ALL
 SELECT 'refuse', format('%s belongs to %s, and %s may not alter it: migrate as its owner',
                         table_name, relowner::regrole, current_user), NULL
-  FROM tables WHERE NOT pg_has_role(relowner, 'USAGE')
-UNION ALL
-SELECT 'refuse', format('%s.%s is missing: a column of type %s is needed', table_name, column_name,
-                        array_to_string(types, ' or ')), NULL
-  FROM columns WHERE attnum IS NULL AND essential
-UNION ALL
-SELECT 'refuse', format('%s.%s is %s: %s is needed', table_name, column_name, full_type,
-                        array_to_string(types, ' or ')), NULL
-  FROM columns WHERE type <> ALL (types)
-UNION ALL
-SELECT 'refuse', format('pastes.deletion_status is %s: it must hold 20 characters', full_type), NULL
-  FROM columns
- WHERE table_name = 'pastes' AND column_name = 'deletion_status' AND type = 'character varying'
-   AND atttypmod BETWEEN 0 AND 23 -- a varchar's typmod is its length + 4
-UNION ALL
-SELECT 'refuse', format('%s.%s is %s but not unique: it must be the primary key or have a unique index of its own',
-                        table_name, column_name, full_type), NULL
-  FROM columns c
- WHERE (table_name, column_name) IN (('pastes', 'short_code'), ('content', 'content_hash'))
-   AND attnum IS NOT NULL
-   AND NOT EXISTS (SELECT FROM pg_index i
-                    WHERE i.indrelid = c.table_oid AND i.indisunique AND i.indisvalid AND i.indimmediate
-                      AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = c.attnum)
+  FROM ours WHERE relkind = 'r' AND NOT pg_has_role(relowner, 'USAGE')
 UNION ALL
 SELECT 'blocker', format('foreign key %I from pastes to content: the release deletes bodies that expired pastes still name, so it would fail every time, or CASCADE would destroy rows',
                          conname),
@@ -101,5 +46,6 @@ SELECT 'warning', 'pastes.deletion_status may be NULL so far: rows without a sta
   FROM columns
  WHERE table_name = 'pastes' AND column_name = 'deletion_status' AND NOT attnotnull
 UNION ALL
-SELECT 'warning', 'pastes is there, but content is not: an empty one is created, and every paste''s body will be reported as drift', NULL
- WHERE to_regclass('pastes') IS NOT NULL AND to_regclass('content') IS NULL;
+SELECT 'warning', 'content.created_at may be NULL: such content counts as old to a release and to an audit; fill it, then ALTER TABLE content ALTER COLUMN created_at SET NOT NULL', NULL
+  FROM columns
+ WHERE table_name = 'content' AND column_name = 'created_at' AND NOT attnotnull;

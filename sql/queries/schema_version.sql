@@ -1,4 +1,9 @@
--- The newest migration that this database has completed.
--- Parameters: none. Always one row; NULL means no migration was completed.
+-- The newest migration that this database has completed, and the subscription that fills its tables.
+-- Parameters: none. Always one row; `schema_version` is NULL when no migration was completed,
+-- `subscription` when there is none. A disabled one counts: its tables are a copy all the same.
 -- 42P01 (undefined_table) means that the database was never migrated.
-SELECT max(version) FROM cleanup_migrations;
+SELECT (SELECT max(version) FROM cleanup_migrations) AS schema_version,
+       (SELECT format('%s is the target of subscription %I', r.srrelid::regclass, s.subname)
+        FROM pg_subscription_rel r JOIN pg_subscription s ON s.oid = r.srsubid
+        WHERE r.srrelid IN (to_regclass('pastes'), to_regclass('content'))
+        ORDER BY r.srrelid::regclass::text DESC LIMIT 1) AS subscription;

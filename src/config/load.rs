@@ -166,6 +166,13 @@ impl Settings {
                 format!("postgres.pool_size is {}, not 2 to 1000", self.postgres.pool_size),
             ),
             (
+                self.postgres_schema().is_none_or(is_schema_name),
+                format!(
+                    "postgres.schema {:?} cannot be the name of a schema of yours",
+                    self.postgres_schema().unwrap_or_default()
+                ),
+            ),
+            (
                 (1..=1000).contains(&self.worker.max_attempts),
                 format!("worker.max_attempts is {}, not 1 to 1000", self.worker.max_attempts),
             ),
@@ -222,6 +229,11 @@ impl Settings {
         })
     }
 
+    /// The schema that holds the tables; `None`: the first one of `search_path`.
+    pub fn postgres_schema(&self) -> Option<&str> {
+        self.postgres.schema.as_deref().filter(|name| !name.is_empty())
+    }
+
     pub fn redis_url(&self) -> Result<&SecretString, ConfigError> {
         self.redis.url.as_ref().ok_or(ConfigError::Missing {
             key: "redis.url",
@@ -237,6 +249,12 @@ impl Settings {
             variable: "CLEANUP_S3_BUCKET",
         })
     }
+}
+
+/// Postgres truncates longer names, keeps `pg_…` to itself, and replaces `$user`.
+fn is_schema_name(name: &str) -> bool {
+    let is_system = name.starts_with("pg_") || name == "information_schema" || name == "$user";
+    name.len() <= 63 && !is_system && !name.chars().any(char::is_control)
 }
 
 fn check_cron(schedule: &Schedule) -> Result<(), ConfigError> {

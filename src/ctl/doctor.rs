@@ -12,6 +12,7 @@ mod postgres;
 mod redis;
 mod rights;
 mod standbys;
+mod tables;
 mod upkeep;
 mod work;
 
@@ -81,7 +82,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let (postgres_answers, client) = postgres::answers(settings).await;
     let db = client.as_ref().ok_or("Postgres does not answer");
     let schema = look(db, "schema", postgres::schema).await;
-    let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema is not there") };
+    let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema check failed") };
     let (redis_answers, redis) = redis::answers(settings).await;
     let redis = redis.as_ref().ok_or("Redis does not answer");
     let (deletes, objects) = bucket::deletes(settings).await;
@@ -94,6 +95,8 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(db, "rights", rights::rights).await,
         look(current, "indexes", upkeep::indexes).await,
         look(current, "blockers", upkeep::blockers).await,
+        look(current, "owner triggers", tables::owner_triggers).await,
+        look(current, "content rows", tables::content).await,
         look(db, "autovacuum", upkeep::autovacuum).await,
         look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
         look(db, "clock", clock::postgres).await,

@@ -31,16 +31,30 @@ pub(super) struct Migrate {
 impl Migrate {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         let client = super::connect(settings).await?;
-        let options = migrate::Options { remove_blockers: self.remove_blockers, roles: self.roles };
+        let options = migrate::Options {
+            remove_blockers: self.remove_blockers,
+            schema_is_named: settings.postgres_schema().is_some(),
+            roles: self.roles,
+        };
         let report = migrate::migrate(&client, &options, &mut remark).await?;
         if self.rebind_bucket {
             rebind_bucket(&client, settings).await?;
         }
         let rebuilt = report.indexes_rebuilt.iter().map(|index| format!("rebuilt {index}"));
+        let repaired = report.triggers_repaired.iter().map(|what| format!("repaired: {what}"));
         let removed = report.blockers_removed.iter().map(|blocker| format!("removed {blocker}"));
+        let moved = report.claim_ids_moved.map(|highest| format!("moved claim ids past {highest}"));
         let roles = self.roles.then(|| "roles granted".to_string());
-        let done: Vec<String> =
-            report.applied.iter().cloned().chain(rebuilt).chain(removed).chain(roles).collect();
+        let done: Vec<String> = report
+            .applied
+            .iter()
+            .cloned()
+            .chain(rebuilt)
+            .chain(repaired)
+            .chain(removed)
+            .chain(moved)
+            .chain(roles)
+            .collect();
         say(&match done.is_empty() {
             true => "the schema is current".to_string(),
             false => format!("migrated: {}", done.join(", ")),

@@ -1,7 +1,10 @@
 //! Why a migration stopped, or why a program does not start on this database.
 
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
+
+use tokio_postgres::Row;
 
 use crate::printable::printable;
 
@@ -50,11 +53,50 @@ impl MigrateError {
     }
 }
 
+/// All of them on one line.
+pub fn join(problems: &[Problem], text: impl Fn(&Problem) -> String) -> String {
+    let mut texts: Vec<String> = problems.iter().map(text).collect();
+    texts.dedup();
+    texts.join("; ")
+}
+
+/// What to do about a database that is the copy of another one.
+pub const SUBSCRIBER_REMEDY: &str = "this database is a copy, and its objects belong to the live \
+    pastes of the publisher; run the cleanup there, or, after the switch-over, DROP SUBSCRIPTION here";
+
+/// What is wrong with the tables, and what to do about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    pub problem: String,
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.problem, self.remedy)
+    }
+}
+
+/// From the columns `problem` and `remedy`.
+impl From<&Row> for Problem {
+    fn from(row: &Row) -> Self {
+        let text = |column| printable(row.get(column));
+        Self { problem: text("problem"), remedy: text("remedy") }
+    }
+}
+
 /// Why a program does not start on this database.
 #[derive(thiserror::Error, Debug)]
 pub enum SchemaError {
     #[error("the database is not prepared for the cleanup: run `cleanupctl migrate`")]
     NotMigrated,
+    /// Not on the `search_path` of this login, but there.
+    #[error(
+        "the cleanup's tables are not on the search_path of this login, but in schema {}: set \
+         postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
+        .0.join(", ")
+    )]
+    Elsewhere(Vec<String>),
     #[error(
         "the database is at schema version {found}, this program needs {needed}: run `cleanupctl migrate`"
     )]
@@ -63,11 +105,13 @@ pub enum SchemaError {
         "the database is at schema version {found}, this program only knows {needed}: upgrade it to the version of the `cleanupctl migrate` that was run"
     )]
     TooNew { found: i32, needed: i32 },
-    #[error(
-        "the trigger {0} on pastes is missing or disabled: `ALTER TABLE pastes ENABLE TRIGGER {0}`, \
-         or restore it from sql/migrations"
-    )]
-    NoTrigger(String),
+    /// Somebody has altered the tables since they were migrated.
+    #[error("{}", join(.0, ToString::to_string))]
+    Unfit(Vec<Problem>),
+    /// Logical replication copies these tables from a server whose pastes are the live ones, and
+    /// whose bucket is the same.
+    #[error("{0}: {SUBSCRIBER_REMEDY}")]
+    Subscriber(String),
     #[error("could not read the schema version: {}", describe(.0))]
     Postgres(#[from] tokio_postgres::Error),
 }

@@ -1,12 +1,15 @@
 //! Looks before anything is changed: can this database be migrated, and what is in the way?
 
-use super::error::MigrateError;
+use super::Options;
+use super::error::{MigrateError, Problem};
 use super::runner::Runner;
 use super::script::{Step, StepKind};
 use tokio_postgres::{Client, Row};
 
 const PREFLIGHT: &str = include_str!("../../sql/queries/migrate_preflight.sql");
 const DATA_CHECKS: &str = include_str!("../../sql/queries/migrate_data_checks.sql");
+const ELSEWHERE: &str = include_str!("../../sql/queries/migrate_elsewhere.sql");
+pub(super) const TABLE_RULES: &str = include_str!("../../sql/queries/table_rules.sql");
 const EXISTING: &str = include_str!("../../sql/queries/migrate_existing.sql");
 
 /// What was found, apart from what made it refuse.
@@ -23,12 +26,20 @@ pub struct Blocker {
     removal: String,
 }
 
-/// Reads the catalog and, for rules that no constraint proves yet, the data.
-pub async fn look(client: &Client) -> Result<Findings, MigrateError> {
+/// Reads the catalog and, for rules that no constraint proves yet, the data. `migrated`: by the newest
+/// migration, so that nothing it adds may be missing.
+pub async fn look(
+    client: &Client,
+    migrated: bool,
+    options: &Options,
+) -> Result<Findings, MigrateError> {
     let failed = MigrateError::while_doing("look at the existing tables");
     let mut findings =
         Findings { existing: Vec::new(), blockers: Vec::new(), warnings: Vec::new() };
-    let mut problems = Vec::new();
+    let elsewhere = client.query(ELSEWHERE, &[&options.schema_is_named]).await.map_err(&failed)?;
+    let unfit = client.query(TABLE_RULES, &[&migrated]).await.map_err(&failed)?;
+    let found = elsewhere.iter().chain(&unfit).map(Problem::from);
+    let mut problems: Vec<String> = found.map(|found| found.to_string()).collect();
     for row in client.query(PREFLIGHT, &[]).await.map_err(&failed)? {
         let (verdict, finding) = (text(&row, 0)?, text(&row, 1)?);
         match verdict.as_str() {

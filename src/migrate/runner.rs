@@ -87,10 +87,20 @@ impl<'a> Runner<'a> {
         Ok(rebuilt)
     }
 
+    /// Runs those steps of a completed migration again that repair what somebody has changed since.
+    pub async fn repair(&mut self, migration: &Migration) -> Result<(), MigrateError> {
+        for step in steps(migration.sql) {
+            if step.kind == StepKind::Always {
+                self.run_step(&step).await?;
+            }
+        }
+        Ok(())
+    }
+
     pub async fn run_step(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
         tracing::debug!(step = step.title, "migration step");
         match step.kind {
-            StepKind::Locking => {
+            StepKind::Locking | StepKind::Always => {
                 let client = self.client;
                 self.patiently(step, async || client.batch_execute(step.sql).await).await
             }

@@ -22,6 +22,9 @@ pub struct Step<'a> {
 pub enum StepKind<'a> {
     /// Short statements that may need a table lock; one transaction.
     Locking,
+    /// `always: …`: as above, but run by every migration, also after its file was applied: it repairs
+    /// what somebody may have changed since, and takes no lock when there is nothing to repair.
+    Always,
     /// `index <name>: …`: a concurrent index build.
     Index(&'a str),
     /// `repeat: …`: one statement, run as a transaction of its own with the position `$1` that
@@ -45,6 +48,9 @@ fn step(text: &str) -> Step<'_> {
     if let Some(title) = title.strip_prefix("repeat: ") {
         return Step { title, kind: StepKind::Repeat, sql };
     }
+    if let Some(title) = title.strip_prefix("always: ") {
+        return Step { title, kind: StepKind::Always, sql };
+    }
     let index = title.strip_prefix("index ").and_then(|rest| rest.split_once(':'));
     let kind = index.map_or(StepKind::Locking, |(name, _)| StepKind::Index(name));
     Step { title, kind, sql }
@@ -57,12 +63,14 @@ mod tests {
     #[test]
     fn a_file_is_cut_at_its_step_lines_and_the_title_says_how_to_run_each() {
         let file = "-- About -- step: not here\n-- step: tables\nCREATE TABLE t ();\n\n\
-                    -- step: index t_idx: finds things\nCREATE INDEX;\n-- step: repeat: fill\nX;\n";
+                    -- step: index t_idx: finds things\nCREATE INDEX;\n-- step: repeat: fill\nX;\n\
+                    -- step: always: mend\nY;\n";
         let found: Vec<Step<'_>> = steps(file).collect();
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 4);
         assert_eq!(found[0].title, "tables");
         assert_eq!(found[0].sql, "CREATE TABLE t ();\n\n");
         assert_eq!(found[1].kind, StepKind::Index("t_idx"));
         assert_eq!(found[2], Step { title: "fill", kind: StepKind::Repeat, sql: "X;\n" });
+        assert_eq!(found[3], Step { title: "mend", kind: StepKind::Always, sql: "Y;\n" });
     }
 }

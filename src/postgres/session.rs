@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::Target;
 
 const SESSION_SETTINGS: &str = include_str!("../../sql/queries/session_settings.sql");
+const SESSION_SCHEMA: &str = include_str!("../../sql/queries/session_schema.sql");
 const SESSION_MARK: &str = include_str!("../../sql/queries/session_mark.sql");
 const SESSION_MARKED: &str = include_str!("../../sql/queries/session_marked.sql");
 
@@ -39,13 +40,23 @@ const LOOK_WITHIN: Duration = Duration::from_secs(2);
 pub(super) const POOLER_REMEDY: &str =
     "connect to Postgres itself, or pool by session and as ops/SECURITY.md says under PgBouncer";
 
-/// What every session of the fleet is started with, after the user's own options.
-pub(super) fn options(own: Option<&str>) -> String {
+/// Returns what every session of the fleet is started with, after the user's own options.
+pub(super) fn options(own: Option<&str>, schema: Option<&str>) -> String {
     let mut options = own.unwrap_or_default().to_string();
     for (name, value) in SETTINGS {
-        let _ = write!(options, " -c {name}={}", value.replace(' ', "\\ "));
+        let _ = write!(options, " -c {name}={}", escaped(value));
+    }
+    if let Some(schema) = schema {
+        let identifier = format!("\"{}\"", schema.replace('"', "\"\""));
+        let _ = write!(options, " -c search_path={}", escaped(&identifier));
     }
     options
+}
+
+/// Escapes a value for the startup packet, which the server splits at white space.
+fn escaped(value: &str) -> String {
+    let needs_escape = |c: char| c.is_ascii_whitespace() || c == '\\';
+    value.chars().flat_map(|c| needs_escape(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// PgBouncer knows few parameters, and refuses a client that brings others.
@@ -65,6 +76,9 @@ pub(super) async fn check(target: &Target, client: &Client) -> Result<()> {
              its settings; {POOLER_REMEDY}",
             target.describe()
         );
+    }
+    if let Some(schema) = &target.schema {
+        check_schema(target, client, schema).await?;
     }
     if is_shared(target, client).await {
         bail!(
@@ -90,6 +104,37 @@ async fn first_setting_astray(
         }
     }
     Ok(None)
+}
+
+/// Refuses a session that does not look for its tables in `schema` alone. Compared by what the server
+/// makes of `search_path`: with a pooler it comes from the role, in whatever spelling.
+async fn check_schema(target: &Target, client: &Client, schema: &String) -> Result<()> {
+    let rows = client.query_typed(SESSION_SCHEMA, &[text(schema)]).await;
+    let rows = rows.map_err(|error| target.explain(&error))?;
+    let Some(row) = rows.first() else {
+        bail!(
+            "{}: schema {schema:?} does not exist; create it, or correct postgres.schema \
+             (CLEANUP_POSTGRES_SCHEMA)",
+            target.describe()
+        );
+    };
+    if !row.get::<_, bool>("usable") {
+        bail!(
+            "{}: this login may not use schema {schema:?}; GRANT USAGE ON SCHEMA {} TO {}",
+            target.describe(),
+            row.get::<_, &str>("identifier"),
+            row.get::<_, &str>("login"),
+        );
+    }
+    let (found, is_path) = (row.get::<_, &str>("search_path"), row.get::<_, bool>("is_path"));
+    if !is_path {
+        bail!(
+            "{}: search_path is {found:?}, but the session was started with postgres.schema \
+             {schema:?}: a pooler drops its settings; {POOLER_REMEDY}",
+            target.describe()
+        );
+    }
+    Ok(())
 }
 
 /// Is the session shared with other clients? Marks it, and looks for the mark from a second
@@ -124,6 +169,15 @@ fn text(value: &String) -> (&(dyn ToSql + Sync), Type) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_schema_with_any_name_is_one_identifier_in_one_option() {
+        let path =
+            |schema| options(None, Some(schema)).rsplit_once(" -c ").map(|last| last.1.to_string());
+        assert_eq!(path("app").as_deref(), Some(r#"search_path="app""#));
+        let odd = r#"a b",public\"#;
+        assert_eq!(path(odd).as_deref(), Some(r#"search_path="a\ b"",public\\""#));
+    }
 
     #[test]
     fn the_statement_timeout_is_what_the_sessions_are_started_with() {

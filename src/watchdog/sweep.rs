@@ -117,7 +117,7 @@ async fn sweep_some(
 
 async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {
     let row = transaction.query_one(ELECT, &[]).await?;
-    migrate::expect(row.get("schema_version"))?;
+    migrate::expect(&row)?;
     Ok(row.get("elected"))
 }
 

@@ -149,7 +149,7 @@ impl Worker {
         let ((), turn) =
             try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
                 .await?;
-        migrate::expect(turn.get("schema_version"))?;
+        migrate::expect(&turn)?;
         Ok((transaction, turn))
     }
 

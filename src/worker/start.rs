@@ -30,6 +30,7 @@ impl Worker {
         let opening = async {
             let client = target.open().await?;
             migrate::check(&client).await?;
+            migrate::advance_claim_ids(&client).await?;
             let fleet = fleet::read(&client).await?;
             anyhow::Ok((client, fleet))
         };

@@ -184,7 +184,7 @@ impl Proxies {
 
 async fn migrate(url: &str) {
     let db = connect(url).await;
-    let options = migrate::Options { remove_blockers: false, roles: false };
+    let options = migrate::Options::default();
     migrate::migrate(&db, &options, &mut |_| {}).await.expect("migrate");
     db.batch_execute(include_str!("ledger.sql")).await.expect("ledger");
 }

@@ -70,6 +70,7 @@ cleanup_worker | cleanup_unclaimable | DELETE, INSERT, SELECT, UPDATE
 cleanup_worker | content | DELETE, SELECT (content_hash, created_at, ref_count, s3_key, size_bytes), \
 UPDATE (ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
+cleanup_worker | deletion_claims_id_seq | SELECT, UPDATE
 cleanup_worker | pastes | DELETE, \
 SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
 expires_at, last_error, retry_at, short_code), \
@@ -125,6 +126,7 @@ async fn granting_the_roles_again_takes_away_what_they_should_not_have() {
             "GRANT ALL ON pastes TO cleanup_worker;
              GRANT SELECT (s3_key) ON content TO cleanup_watchdog;
              GRANT UPDATE ON deletion_claims TO cleanup_auditor;
+             GRANT USAGE ON SEQUENCE deletion_claims_id_seq TO cleanup_writer;
              GRANT DELETE ON content TO cleanup_writer WITH GRANT OPTION",
         )
         .await;

@@ -177,6 +177,7 @@ async fn a_member_of_cleanup_worker_may_do_nothing_else() {
             "INSERT INTO content (content_hash, s3_key) VALUES ('x', 'x')",
             "UPDATE content SET s3_key = 'x'",
             "DELETE FROM deletion_claims",
+            "ALTER SEQUENCE deletion_claims_id_seq RESTART",
             "INSERT INTO cleanup_migrations VALUES (9, 'x')",
             "UPDATE cleanup_fleet SET paused_at = now()",
             "ALTER TABLE pastes DISABLE TRIGGER pastes_guard",

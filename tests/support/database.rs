@@ -86,7 +86,7 @@ pub async fn migrated_database() -> String {
 /// Migrates the first database of a server, and makes the logins that belong to the whole server.
 pub async fn migrate_at(url: &str) {
     let client = connect(url).await;
-    let options = migrate::Options { remove_blockers: false, roles: true };
+    let options = migrate::Options { roles: true, ..Default::default() };
     migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
     let forget = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}, {AUDITOR}");
     client.batch_execute(&forget).await.expect("forget half-made logins");

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
+pub mod adopted;
 pub mod database;
 pub mod faulty_s3;
 pub mod findings;

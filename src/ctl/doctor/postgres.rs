@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use super::finding::{Outcome, failure, ok, warning};
 use crate::{
     config::Settings,
-    migrate::{self, SCHEMA_VERSION, SchemaError},
+    migrate::{self, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError},
     postgres::{Target, describe, remedy},
 };
 
@@ -64,6 +64,10 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
     Ok(match migrate::check(client).await {
         Ok(()) => ok(format!("version {SCHEMA_VERSION}, current")),
         Err(SchemaError::NotMigrated) => failure("not there", MIGRATE),
+        Err(SchemaError::Elsewhere(schemas)) => failure(
+            format!("not on this login's search_path, but in schema {}", schemas.join(", ")),
+            "set postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
+        ),
         Err(SchemaError::TooOld { found, needed }) => {
             failure(format!("version {found}, {needed} is needed"), MIGRATE)
         }
@@ -71,10 +75,11 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
             format!("version {found}, newer than the {needed} of this program"),
             "upgrade the programs to the version of the `cleanupctl migrate` that was run",
         ),
-        Err(SchemaError::NoTrigger(name)) => failure(
-            format!("the trigger {name} on pastes is missing or disabled"),
-            "ALTER TABLE pastes ENABLE TRIGGER it, or restore it from sql/migrations",
+        Err(SchemaError::Unfit(problems)) => failure(
+            migrate::join(&problems, |found| found.problem.clone()),
+            migrate::join(&problems, |found| found.remedy.clone()),
         ),
+        Err(SchemaError::Subscriber(subscription)) => failure(subscription, SUBSCRIBER_REMEDY),
         Err(SchemaError::Postgres(error)) => return Err(failed(error)),
     })
 }

@@ -1,0 +1,88 @@
+//! Whether a program may work on this database: checked at every start, and in part at every claim
+//! and sweep.
+
+use tokio_postgres::{Client, Error, Row, error::SqlState};
+
+use super::{
+    MigrateError, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError, error::Problem,
+    preflight::TABLE_RULES,
+};
+
+const VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
+const ELSEWHERE: &str = include_str!("../../sql/queries/schema_elsewhere.sql");
+const TRIGGER_RULES: &str = include_str!("../../sql/queries/trigger_rules.sql");
+
+/// Returns an error unless the database has the schema this program was built for, and nothing else
+/// about its tables makes working on them unsafe. Reads the catalog only.
+pub async fn check(client: &Client) -> Result<(), SchemaError> {
+    match schema_version(client).await?.as_ref().map_or(Err(SchemaError::NotMigrated), expect) {
+        Err(SchemaError::NotMigrated) => return Err(not_migrated(client).await?),
+        outcome => outcome?,
+    }
+    let mut problems = tables(client).await?;
+    // A table that is missing has no triggers either.
+    if problems.is_empty() {
+        problems = triggers(client).await?;
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(SchemaError::Unfit(problems)),
+    }
+}
+
+/// What about the migrated tables keeps the fleet from working on them.
+async fn tables(client: &Client) -> Result<Vec<Problem>, Error> {
+    let rows = client.query(TABLE_RULES, &[&true]).await?;
+    Ok(rows.iter().map(Problem::from).collect())
+}
+
+/// What is wrong with the triggers; `migrate` repairs it.
+pub(super) async fn triggers(client: &Client) -> Result<Vec<Problem>, Error> {
+    let rows = client.query(TRIGGER_RULES, &[]).await?;
+    Ok(rows.iter().map(Problem::from).collect())
+}
+
+/// Returns an error unless the columns `schema_version` and `subscription` say that this program may
+/// claim, reset and repair here.
+pub fn expect(row: &Row) -> Result<(), SchemaError> {
+    let needed = SCHEMA_VERSION;
+    match row.try_get("schema_version")? {
+        None => Err(SchemaError::NotMigrated),
+        Some(found) if found < needed => Err(SchemaError::TooOld { found, needed }),
+        Some(found) if found > needed => Err(SchemaError::TooNew { found, needed }),
+        Some(_) => match row.try_get("subscription")? {
+            Some(subscription) => Err(SchemaError::Subscriber(subscription)),
+            None => Ok(()),
+        },
+    }
+}
+
+/// A warning for whoever migrates: preparing a copy is fine, working on it is not.
+pub(super) async fn subscription(client: &Client) -> Result<Option<String>, MigrateError> {
+    let failed = MigrateError::while_doing("look for subscriptions");
+    let row = schema_version(client).await.map_err(&failed)?;
+    let found = row.map(|row| row.try_get::<_, Option<String>>("subscription")).transpose();
+    let found = found.map_err(&failed)?.flatten();
+    Ok(found.map(|found| {
+        format!("{found}: no program will work on this database; {SUBSCRIBER_REMEDY}")
+    }))
+}
+
+/// The row of `schema_version.sql`; `None` when not even its table is there.
+pub(super) async fn schema_version(client: &Client) -> Result<Option<Row>, Error> {
+    match client.query_one(VERSION, &[]).await {
+        Ok(row) => Ok(Some(row)),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// "Run `cleanupctl migrate`" would be the wrong advice where only `search_path` is wrong.
+async fn not_migrated(client: &Client) -> Result<SchemaError, SchemaError> {
+    let rows = client.query(ELSEWHERE, &[]).await?;
+    let schemas: Vec<String> = rows.iter().map(|row| row.get("schema")).collect();
+    Ok(match schemas.is_empty() {
+        true => SchemaError::NotMigrated,
+        false => SchemaError::Elsewhere(schemas),
+    })
+}

@@ -1,0 +1,66 @@
+//! Claim ids must not start again while old ones are in use: a new claim would take over the rows of an
+//! old one, and finish or reset them as its own.
+
+use anyhow::{Result, anyhow, bail};
+use tokio_postgres::{Client, Error};
+
+use super::{
+    MigrateError,
+    runner::Runner,
+    script::{Step, StepKind},
+};
+use crate::postgres::{describe, remedy};
+
+const CLAIM_IDS: &str = include_str!("../../sql/queries/claim_ids.sql");
+const MOVE: &str = include_str!("../../sql/queries/move_claim_ids.sql");
+
+struct ClaimIds {
+    highest: i64,
+    last: i64,
+    movable: bool,
+}
+
+async fn read(client: &Client) -> Result<ClaimIds, Error> {
+    let row = client.query_one(CLAIM_IDS, &[]).await?;
+    Ok(ClaimIds {
+        highest: row.try_get("highest")?,
+        last: row.try_get("last")?,
+        movable: row.try_get("movable")?,
+    })
+}
+
+/// Moves the claim ids past every id in use, if they are not. Two index lookups when they are.
+pub async fn advance_claim_ids(client: &Client) -> Result<()> {
+    let failed = |error: Error| {
+        anyhow!("cannot check the claim ids: {}; {}", describe(&error), remedy(&error))
+    };
+    let ClaimIds { highest, last, movable } = read(client).await.map_err(failed)?;
+    if highest <= last {
+        return Ok(());
+    }
+    if !movable {
+        bail!(
+            "claim ids up to {highest} are in use, but the next one would be {}, and this login may not \
+             move them; run `cleanupctl migrate` (and `--roles` for the right to do so)",
+            last + 1
+        );
+    }
+    client.batch_execute(MOVE).await.map_err(failed)?;
+    tracing::warn!(
+        "moved claim ids from {last} past {highest}: the database was restored or copied"
+    );
+    Ok(())
+}
+
+/// The same for a migration. Returns the highest id in use, if they were moved past it.
+pub(super) async fn advance(runner: &mut Runner<'_>) -> Result<Option<i64>, MigrateError> {
+    let failed = MigrateError::while_doing("check the claim ids");
+    let ClaimIds { highest, last, .. } = read(runner.client).await.map_err(failed)?;
+    if highest <= last {
+        return Ok(None);
+    }
+    let title = format!("move claim ids from {last} past {highest}, the highest in use");
+    runner.say(&title);
+    runner.run_step(&Step { title: &title, kind: StepKind::Locking, sql: MOVE }).await?;
+    Ok(Some(highest))
+}

@@ -1,0 +1,101 @@
+//! Claim ids that would start again (a restore of pastes alone, TRUNCATE … RESTART IDENTITY, logical
+//! replication): they are moved past every id in use before anything is claimed.
+
+mod support;
+
+use support::{findings::diagnose, *};
+
+/// Pastes that are claimed under an id of which `deletion_claims` knows nothing any more.
+async fn restored() -> World {
+    let world = World::new().await;
+    world.put("claimed before", "a", Ago(60.0)).await;
+    world
+        .run_sql(
+            "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS', claim_id = 3,
+                               deletion_initiated_at = now();
+             TRUNCATE deletion_claims RESTART IDENTITY",
+        )
+        .await;
+    world
+}
+
+const LAST: &str = "SELECT coalesce(pg_sequence_last_value('deletion_claims_id_seq'), 0)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_never_gets_the_id_of_rows_that_were_claimed_before_a_restore() {
+    let world = restored().await;
+    let worker = world.worker().await;
+    for n in 1..=4 {
+        world.put(&format!("p{n}"), "b", Ago(60.0)).await;
+        let claim = claim_some(&worker, 1).await;
+        assert_eq!(claim.fence.claim, 3 + n);
+        assert_eq!(codes(&claim), [format!("p{n}")]);
+        carry_out(&worker, &claim).await;
+    }
+    let kept = "SELECT count(*) FROM pastes WHERE short_code = 'claimed before'";
+    assert_eq!(world.count(kept).await, 1, "rows of another claim were left alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrate_moves_claim_ids_every_time_they_are_behind_and_never_back() {
+    let world = restored().await;
+    let migrate = async || {
+        let ended = world.program("cleanupctl").args(&["migrate"]).output().await;
+        assert_eq!(ended.code(), 0, "{}", ended.stderr());
+        ended.stdout()
+    };
+    assert!(migrate().await.contains("moved claim ids past 3"));
+    assert_eq!(world.count(LAST).await, 3);
+    assert_eq!(migrate().await, "the schema is current\n");
+    world.run_sql("SELECT setval('deletion_claims_id_seq', 50)").await;
+    assert_eq!(migrate().await, "the schema is current\n");
+    assert_eq!(world.count(LAST).await, 50, "never back");
+    // What logical replication leaves: the rows of another server, and a sequence of its own.
+    world
+        .run_sql(
+            "INSERT INTO deletion_claims (id, worker, rows_claimed, finished_at)
+             VALUES (900, gen_random_uuid(), 1, now())",
+        )
+        .await;
+    assert!(migrate().await.contains("moved claim ids past 900"));
+    assert_eq!(world.count(LAST).await, 900);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_being_made_is_waited_for_before_ids_are_moved() {
+    let world = restored().await;
+    // It has taken id 1, and takes more before it ends; a move in between would hand them out again.
+    let mut claiming = connect(&world.database_url).await;
+    let claim = claiming.transaction().await.expect("begin");
+    let insert = "INSERT INTO deletion_claims (worker, rows_claimed) VALUES (gen_random_uuid(), 1)";
+    claim.batch_execute(insert).await.expect("claim");
+    let starting = world.program("cleanup-worker").args(&["run"]).start();
+    world.until_workers_wait(1).await;
+    for _ in 0..4 {
+        claim.batch_execute(insert).await.expect("claim");
+    }
+    claim.rollback().await.expect("roll back");
+    let ended = starting.end().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    assert_eq!(
+        world.count(LAST).await,
+        5,
+        "they were past the highest by then, and not moved back"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_may_not_move_them_is_told_what_does() {
+    let world = restored().await;
+    world.run_sql("REVOKE ALL ON SEQUENCE deletion_claims_id_seq FROM cleanup_worker").await;
+    world.put("due", "b", Ago(60.0)).await;
+    let run = || world.program("cleanup-worker").args(&["run"]).output();
+    run().await.assert_refused(1, &["claim ids up to 3 are in use", "`cleanupctl migrate`"]);
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0, "nothing was claimed");
+    let url = world.worker_url();
+    let doctor = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
+    doctor.assert_says("rights", "failure", &["on deletion_claims_id_seq", "migrate --roles"]);
+    let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
+    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+    assert_eq!(run().await.code(), 0);
+}

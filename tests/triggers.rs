@@ -1,0 +1,76 @@
+//! The triggers that guard rows on their way out work in every session, and after the schema was
+//! renamed; where somebody has changed them, programs refuse to start and `cleanupctl migrate` repairs
+//! them. (Missing and disabled ones: see `coming_back.rs`.)
+
+mod support;
+
+use paste_cleanup::postgres::describe;
+use support::{
+    adopted::{SEEDS_TABLES, migrate_well, world_with},
+    findings::diagnose,
+    *,
+};
+use tokio_postgres::error::SqlState;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_import_cannot_revive_a_paste_whose_reference_was_given_back() {
+    let world = World::new().await;
+    world.put("expired", "a", Ago(60.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    worker.release(&claim).await.expect("release");
+    let import = connect(&world.database_url).await;
+    import.batch_execute("SET session_replication_role = replica").await.expect("replica");
+    let revive = "UPDATE pastes SET expires_at = now() + interval '1 day'";
+    let refused = import.batch_execute(revive).await.expect_err("a revived paste without its body");
+    assert_eq!(refused.code(), Some(&SqlState::OBJECT_IN_USE), "{refused:?}");
+    let put_back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
+    import.batch_execute(put_back).await.expect("a reset by hand");
+    let hash = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
+    assert_eq!(world.count(hash).await, 0, "it comes back without the body that is gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_repairs() {
+    let world = World::new().await;
+    world.put("expired", "a", Ago(60.0)).await;
+    let dead = world.worker().await;
+    claim_some(&dead, 1).await;
+    world.silence_claims(7201.0).await;
+    world.run_sql("ALTER SCHEMA public RENAME TO \"App\"; SET search_path = \"App\"").await;
+    let program = |name| world.program(name).env("CLEANUP_POSTGRES_SCHEMA", "App");
+    let words = ["pastes_return has the search_path public, pg_temp", "run `cleanupctl migrate`"];
+    for (name, args) in [("cleanup-worker", "run"), ("cleanup-watchdog", "--once")] {
+        program(name).args(&[args]).output().await.assert_refused(1, &words);
+    }
+    diagnose(program("cleanupctl")).await.assert_says("schema", "failure", &words);
+    let reset = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
+    let failed = world.db.batch_execute(reset).await.expect_err("a table that is not found");
+    let told = describe(&failed);
+    let place = "\"content\" does not exist (SQLSTATE 42P01) in the function";
+    assert!(told.contains(place) && told.contains("pastes_return()"), "{told}");
+
+    let migrated = program("cleanupctl").args(&["migrate"]).output().await;
+    assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+    assert!(migrated.stdout().contains("repaired: the trigger function pastes_return"));
+    let once = program("cleanup-watchdog").args(&["--once"]).output().await;
+    assert_eq!(once.code(), 0, "{}", once.stderr());
+    let due = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+               AND content_hash IS NOT NULL";
+    assert_eq!(world.count(due).await, 1, "the claim of the dead worker was reset");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_without_a_time_of_creation_gets_a_default_and_a_warning() {
+    let nullable = "ALTER TABLE content ADD created_at timestamptz";
+    let world = world_with(&format!("{SEEDS_TABLES}; {nullable}")).await;
+    let migrated = migrate_well(&world, &[]).await;
+    let warning = "warning: content.created_at may be NULL";
+    assert!(migrated.stderr().contains(warning), "{}", migrated.stderr());
+    world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('a', 'a')").await;
+    assert_eq!(world.count("SELECT count(created_at) FROM content").await, 1);
+    world.run_sql("ALTER TABLE content ALTER created_at DROP DEFAULT").await;
+    migrate_well(&world, &[]).await;
+    world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('b', 'b')").await;
+    assert_eq!(world.count("SELECT count(created_at) FROM content").await, 2);
+}

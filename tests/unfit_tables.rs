@@ -1,0 +1,149 @@
+//! Tables whose shape the fleet's statements do not fit: `cleanupctl migrate` refuses to adopt them, and
+//! programs refuse to start on tables that were altered later, with the same line.
+
+mod support;
+
+use support::{
+    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    findings::diagnose,
+    process::Ended,
+    *,
+};
+
+#[track_caller]
+fn assert_says(ended: &Ended, words: &[&str]) {
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    for word in words {
+        assert!(ended.stderr().contains(word), "{word:?} is not in: {}", ended.stderr());
+    }
+}
+
+/// Insists that nobody adopts tables after this change, nor works on them when it comes later.
+async fn assert_refused(change: &str, words: &[&str]) {
+    let before = world_with(&format!("{SEEDS_TABLES}; {change}")).await;
+    assert_says(&migrate(&before, &[]).await, words);
+    assert_eq!(before.text("SELECT to_regclass('deletion_claims')::text").await, None);
+    assert_refused_later(change, words).await;
+}
+
+/// Insists that no program works on migrated tables after this change.
+async fn assert_refused_later(change: &str, words: &[&str]) -> World {
+    let world = World::new().await;
+    world.put("due", "a", Ago(60.0)).await;
+    world.run_sql(change).await;
+    for (program, args) in [
+        ("cleanup-worker", &["run"][..]),
+        ("cleanup-watchdog", &["--once"]),
+        ("cleanupctl", &["audit"]),
+    ] {
+        world.program(program).args(args).output().await.assert_refused(1, words);
+    }
+    diagnose(world.program("cleanupctl")).await.assert_says("schema", "failure", words);
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0, "nothing claimed");
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_inherits_from_pastes_or_content_is_refused_by_name() {
+    let child = "CREATE TABLE pastes_old () INHERITS (pastes)";
+    assert_refused(
+        child,
+        &["pastes_old inherits from pastes", "ALTER TABLE pastes_old NO INHERIT"],
+    )
+    .await;
+    let child = "CREATE TABLE content_old () INHERITS (content)";
+    assert_refused(child, &["content_old inherits from content"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pastes_that_inherit_or_are_a_partition_are_refused_by_name() {
+    let parent = "CREATE TABLE everything (); ALTER TABLE pastes INHERIT everything";
+    let words = ["pastes inherits from everything", "ALTER TABLE pastes NO INHERIT everything"];
+    assert_refused(parent, &words).await;
+    let partition = "CREATE TABLE everything (LIKE pastes) PARTITION BY LIST (short_code);
+                     ALTER TABLE everything ATTACH PARTITION pastes DEFAULT";
+    let words = ["pastes inherits from everything", "DETACH PARTITION pastes"];
+    assert_refused_later(partition, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_the_child_is_detached_the_live_paste_of_the_same_code_stays() {
+    let child = "CREATE TABLE pastes_old () INHERITS (pastes)";
+    let world = world_with(&format!("{SEEDS_TABLES}; {child}")).await;
+    plain_put(&world, "same", "now() + interval '1 hour'").await;
+    world
+        .run_sql(
+            "INSERT INTO pastes_old (short_code, content_hash, expires_at)
+             SELECT short_code, content_hash, now() - interval '1 hour' FROM ONLY pastes",
+        )
+        .await;
+    assert_says(&migrate(&world, &[]).await, &["pastes_old inherits from pastes"]);
+    world.run_sql("ALTER TABLE pastes_old NO INHERIT pastes").await;
+    migrate_well(&world, &[]).await;
+    let ran = world.program("cleanup-worker").args(&["run"]).output().await;
+    assert_eq!(ran.code(), 0, "{}", ran.stderr());
+    assert_eq!(world.read("same").await.as_deref(), Some("same"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_of_creation_that_is_no_timestamptz_is_refused() {
+    let words = ["content.created_at is bigint", "timestamp with time zone is needed"];
+    let tables = format!("{SEEDS_TABLES}; ALTER TABLE content ADD created_at bigint");
+    assert_says(&migrate(&world_with(&tables).await, &[]).await, &words);
+    let change = "ALTER TABLE content DROP created_at, ADD created_at bigint";
+    assert_refused_later(change, &words).await;
+    let local = "ALTER TABLE content ALTER created_at TYPE timestamp";
+    assert_refused_later(local, &["content.created_at is timestamp without time zone"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_that_are_rounded_are_refused_where_they_are_compared() {
+    let rounded = "ALTER TABLE pastes ALTER deletion_initiated_at TYPE timestamptz(0)";
+    let words = ["pastes.deletion_initiated_at is timestamp(0) with time zone", "TYPE timestamptz"];
+    assert_refused(rounded, &words).await;
+    let rounded = "ALTER TABLE content ALTER created_at TYPE timestamptz(3)";
+    assert_refused_later(rounded, &["content.created_at is timestamp(3) with time zone"]).await;
+    let whole = "ALTER TABLE pastes ALTER deletion_initiated_at TYPE timestamptz(6),
+                 ALTER expires_at TYPE timestamptz(0)";
+    let world = world_with(&format!("{SEEDS_TABLES}; {whole}")).await;
+    migrate_well(&world, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value() {
+    let nullable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey, ADD UNIQUE (short_code),
+                    ALTER short_code DROP NOT NULL";
+    let words = ["pastes.short_code may be NULL", "ALTER COLUMN short_code SET NOT NULL"];
+    assert_refused(nullable, &words).await;
+    for column in
+        ["pastes.deletion_status", "pastes.attempts", "content.ref_count", "content.s3_key"]
+    {
+        let (table, name) = column.split_once('.').expect("a column");
+        let change = format!("ALTER TABLE {table} ALTER {name} DROP NOT NULL");
+        assert_refused_later(&change, &[&format!("{column} may be NULL")]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_or_table_that_is_gone_later_is_named_instead_of_a_panic() {
+    assert_refused_later("ALTER TABLE pastes DROP retry_at", &["pastes.retry_at is missing"]).await;
+    let gone = "ALTER TABLE content RENAME TO bodies";
+    assert_refused_later(gone, &["the table content is missing", "rename it back"]).await;
+    let shadowed = "CREATE SCHEMA suite_worker; CREATE TABLE suite_worker.pastes (LIKE pastes);
+                    GRANT USAGE ON SCHEMA suite_worker TO PUBLIC";
+    let world = World::new().await;
+    world.run_sql(shadowed).await;
+    let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+    ended.assert_refused(1, &["pastes is in schema suite_worker, but", "CLEANUP_POSTGRES_SCHEMA"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_of_any_integral_kind_are_adopted_and_counted() {
+    let numeric = "ALTER TABLE content ALTER size_bytes TYPE numeric";
+    let world = world_with(&format!("{SEEDS_TABLES}; {numeric}")).await;
+    plain_put(&world, "expired", "now() - interval '1 hour'").await;
+    world.run_sql("UPDATE content SET size_bytes = 7").await;
+    migrate_well(&world, &[]).await;
+    let ran = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
+    assert_eq!((ran.code(), &ran.json()["bytes_freed"]), (0, &7.into()), "{}", ran.stderr());
+}
