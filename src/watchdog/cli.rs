@@ -46,18 +46,19 @@ impl WatchdogCli {
             watchdog.before_first_tick(&CancellationToken::new()).await;
             let ticked = watchdog.tick().await?;
             let Swept { reset, orphans, stubborn, .. } = ticked.swept;
-            let held = match stubborn {
-                0 => String::new(),
-                _ => format!(
-                    "; {stubborn} claims could not be reset, since somebody holds their rows: \
-                     `cleanupctl doctor --long-transaction 1m` names the transaction"
+            let held = match (stubborn, reset.left) {
+                (0, 0) => String::new(),
+                (claims, pastes) => format!(
+                    "; {claims} claims could not be reset, and {pastes} pastes of others: the log \
+                     says why; `cleanupctl doctor --long-transaction 1m` names transactions that \
+                     hold rows"
                 ),
             };
             say(&format!(
                 "reset {} claims ({} pastes) and {orphans} pastes without an open claim{held}",
                 reset.claims, reset.rows
             ));
-            return Ok(u8::from(stubborn > 0));
+            return Ok(u8::from(stubborn + reset.left > 0));
         }
         let shutdown = Shutdown::on_signals()?;
         let listener = http::listen(settings.watchdog.listen).await?;

@@ -32,7 +32,7 @@ pub struct Swept {
     pub reset: Reset,
     /// Rows in progress without an open claim.
     pub orphans: u64,
-    /// Claims that could not be reset: somebody holds their rows.
+    /// Claims that could not be reset: other transactions hold all their rows, or a trigger refuses it.
     pub stubborn: usize,
 }
 

@@ -249,8 +249,8 @@ fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<Str
         placed.push(bad.clone());
     }
     for bad in lost {
-        let spare = claim.pastes.iter().map(|paste| &paste.short_code);
-        let spare = spare.filter(|code| rows.can_change(code)).next().cloned();
+        let mut spare = claim.pastes.iter().map(|paste| &paste.short_code);
+        let spare = spare.find(|code| rows.can_change(code)).cloned();
         match (spare, &bad.owed_key) {
             (Some(short_code), Some(_)) => {
                 rows.take(&short_code);
