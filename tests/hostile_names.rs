@@ -167,7 +167,8 @@ async fn a_key_with_dots_in_it_never_takes_the_object_it_would_name_as_a_path() 
     let run = world.program("cleanup-worker").args(&["run", "--format", "json"]);
     let ended = run.env("CLEANUP_WORKER_MAX_ATTEMPTS", "1").output().await;
     let left = &ended.json()["left"];
-    assert_eq!((&left["due"], &left["backing_off"]), (&0.into(), &0.into()), "{left}");
+    // Those with another spelling of a live key wait for it; the others are done with.
+    assert_eq!((&left["due"], &left["backing_off"]), (&0.into(), &6.into()), "{left}");
     for key in ["k/b", "k/c"] {
         assert_eq!(world.object(key).await.as_deref(), Some(key), "{}", ended.stderr());
     }
