@@ -197,8 +197,8 @@ async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
     settings.worker.max_attempts = 1;
     settings.worker.patience = Duration::from_secs(1);
     let worker = world.worker_with(|own| *own = settings).await;
-    // Those of the sweep, the claim and the release.
-    proxy.arm_after(3, Fault::LoseAnswerOf("COMMIT"));
+    // Those of the sweep, the brake, the claim and the release.
+    proxy.arm_after(4, Fault::LoseAnswerOf("COMMIT"));
     let running = tokio::spawn({
         let worker = Arc::clone(&worker);
         async move { drain(&worker).await }

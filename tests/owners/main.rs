@@ -1,17 +1,23 @@
 //! Tables and stores that other people own: their triggers, constraints, locks, renames and restores
 //! stop nothing, cost no innocent paste anything, and make no count wrong.
 
+mod claim_ids;
 mod created_at;
 mod drained;
 mod leftovers;
 mod locks;
 mod missing_content;
+mod named;
 mod restored_claims;
 mod row_errors;
 mod spellings;
+mod subscriber;
 #[path = "../support/mod.rs"]
 mod support;
+mod triggers;
 mod unclaimable;
+mod unfit_tables;
+mod wrong_tables;
 
 use support::*;
 

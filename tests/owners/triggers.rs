@@ -2,14 +2,12 @@
 //! renamed; where somebody has changed them, programs refuse to start and `cleanupctl migrate` repairs
 //! them. (Missing and disabled ones: see `coming_back.rs`.)
 
-mod support;
-
-use paste_cleanup::postgres::describe;
-use support::{
+use super::support::{
     adopted::{SEEDS_TABLES, migrate_well, world_with},
     findings::diagnose,
     *,
 };
+use paste_cleanup::postgres::describe;
 use tokio_postgres::error::SqlState;
 
 #[tokio::test(flavor = "multi_thread")]

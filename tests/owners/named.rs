@@ -1,9 +1,7 @@
 //! What the owner of the tables has added or lost is named by `cleanupctl doctor` and `cleanupctl
 //! migrate`, before the first run meets it.
 
-mod support;
-
-use support::{findings::diagnose, process::Ended, *};
+use super::support::{findings::diagnose, process::Ended, *};
 
 /// Insists on success with these warnings.
 #[track_caller]

@@ -1,9 +1,7 @@
 //! Tables whose shape the fleet's statements do not fit: `cleanupctl migrate` refuses to adopt them, and
 //! programs refuse to start on tables that were altered later, with the same line.
 
-mod support;
-
-use support::{
+use super::support::{
     adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
     findings::diagnose,
     process::Ended,

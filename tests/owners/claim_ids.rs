@@ -1,9 +1,7 @@
 //! Claim ids that would start again (a restore of pastes alone, TRUNCATE … RESTART IDENTITY, logical
 //! replication): they are moved past every id in use before anything is claimed.
 
-mod support;
-
-use support::{findings::diagnose, *};
+use super::support::{findings::diagnose, *};
 
 /// Pastes that are claimed under an id of which `deletion_claims` knows nothing any more.
 async fn restored() -> World {

@@ -1,9 +1,7 @@
 //! Tables that are not where `cleanupctl migrate` looks for them: it names what it found, and creates
 //! nothing beside it. `postgres.schema` says which ones are meant.
 
-mod support;
-
-use support::{
+use super::support::{
     adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
     process::Ended,
     *,

@@ -2,9 +2,7 @@
 //! publisher's live pastes. The fleet claims, resets and repairs nothing there until the subscription
 //! is gone.
 
-mod support;
-
-use support::{
+use super::support::{
     faulty_s3::{FaultyS3, Mood},
     findings::diagnose,
     postgres::Postgres,
