@@ -254,6 +254,9 @@ async fn pruning_forgets_old_history_and_never_an_open_claim() {
     assert_eq!(pruned.claims, 0, "not before it is in the totals");
     history::count(&pool, &world.settings).await.expect("count");
     let pruned = prune(&pool, &world.settings).await.expect("prune");
+    assert_eq!(pruned.claims, 0, "nor while rows of it could not be put back");
+    world.run_sql(&format!("DELETE FROM pastes WHERE claim_id IN ({old}, {young})")).await;
+    let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 1);
     let left = "SELECT count(*) FROM deletion_claims WHERE id = ANY ($1)";
     assert_eq!(world.count_with(left, &[&vec![open, young]]).await, 2);
