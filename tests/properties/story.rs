@@ -20,7 +20,21 @@ pub struct Story {
     pub graph: Vec<Planted>,
     /// What is wrong with the counts from the start, by body. Empty: nothing.
     pub drift: Vec<Drift>,
+    /// Keeps some pastes from being deleted.
+    pub owner: Option<Owner>,
     pub scenes: Vec<Vec<Action>>,
+}
+
+/// What the trigger of the tables' owner does when some pastes (see `Reference::owner_keeps`) are
+/// deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// An ordinary exception.
+    Raises,
+    /// As a constraint would.
+    Violates,
+    /// Nothing happens, and nobody is told.
+    Swallows,
 }
 
 /// A paste that is there when the story begins.
@@ -45,6 +59,8 @@ pub enum Kind {
     Tombstone,
     /// In progress without a claim: something else marked it.
     Stray,
+    /// In progress without a claim: it waits for its content row.
+    Deferred,
 }
 
 /// How a body's count differs from the truth.
@@ -102,6 +118,20 @@ pub enum Action {
     ExpireNow(usize),
     /// From now on S3 refuses these keys.
     Refuse(Keys),
+    /// Something else deletes a row.
+    Remove(usize),
+    /// Somebody ends a claim by hand.
+    EndByHand {
+        claim: usize,
+        finished: bool,
+    },
+    /// The claims are truncated.
+    ForgetClaims,
+    /// While another transaction holds a body: a claim is given back, or a sweep looks.
+    GiveBackHeld(usize, u8),
+    SweepHeld(u8),
+    /// The same sweep, after a worker fell silent.
+    LapseHeld(usize, u8),
 }
 
 /// Which keys S3 refuses.
@@ -120,6 +150,9 @@ impl fmt::Debug for Story {
         for (body, drift) in self.drift.iter().enumerate().filter(|(_, d)| **d != Drift::Off(0)) {
             writeln!(f, "  the count of body {body} is wrong: {drift:?}")?;
         }
+        if let Some(owner) = self.owner {
+            writeln!(f, "  the owner keeps p3, p7, p11, …: {owner:?}")?;
+        }
         for (n, scene) in self.scenes.iter().enumerate() {
             writeln!(f, "  {}. {scene:?}", n + 1)?;
         }
@@ -137,6 +170,7 @@ fn planted() -> impl Strategy<Value = Planted> {
         1 => (1..4_i16).prop_map(Kind::Owes),
         1 => Just(Kind::Tombstone),
         1 => Just(Kind::Stray),
+        1 => Just(Kind::Deferred),
     ];
     (0..BODIES, kind).prop_map(|(body, kind)| Planted { body, kind })
 }
@@ -176,7 +210,8 @@ fn step() -> impl Strategy<Value = Action> {
         5 => (0..CODES, 0..BODIES, until())
             .prop_map(|(code, body, until)| Action::Put { code, body, until }),
         3 => extend(),
-        2 => which.prop_map(Action::ExpireNow),
+        2 => which.clone().prop_map(Action::ExpireNow),
+        3 => which.prop_map(Action::Remove),
     ]
 }
 
@@ -187,7 +222,32 @@ fn turn() -> impl Strategy<Value = Action> {
         2 => (0..BODIES).prop_map(Keys::OfBody),
         1 => Just(Keys::All),
     ];
-    prop_oneof![Just(Action::EndBackoff), keys.prop_map(Action::Refuse)]
+    let by_hand = (0..8_usize, any::<bool>())
+        .prop_map(|(claim, finished)| Action::EndByHand { claim, finished });
+    prop_oneof![
+        4 => Just(Action::EndBackoff),
+        4 => keys.prop_map(Action::Refuse),
+        3 => by_hand,
+        1 => Just(Action::ForgetClaims),
+    ]
+}
+
+/// What another transaction may be in the way of.
+fn held() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        2 => (0..8_usize, 0..BODIES).prop_map(|(which, body)| Action::GiveBackHeld(which, body)),
+        1 => (0..BODIES).prop_map(Action::SweepHeld),
+        2 => (0..8_usize, 0..BODIES).prop_map(|(which, body)| Action::LapseHeld(which, body)),
+    ]
+}
+
+fn owner() -> impl Strategy<Value = Option<Owner>> {
+    prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(Owner::Raises)),
+        1 => Just(Some(Owner::Violates)),
+        1 => Just(Some(Owner::Swallows)),
+    ]
 }
 
 fn drift() -> impl Strategy<Value = Drift> {
@@ -196,10 +256,11 @@ fn drift() -> impl Strategy<Value = Drift> {
 
 /// One thing after the other, from right counts.
 pub fn stories() -> impl Strategy<Value = Story> {
-    let scene = prop_oneof![5 => step(), 1 => turn()].prop_map(|action| vec![action]);
-    (vec(planted(), 1..16), vec(scene, 1..26)).prop_map(|(graph, scenes)| Story {
+    let scene = prop_oneof![10 => step(), 3 => turn(), 1 => held()].prop_map(|action| vec![action]);
+    (vec(planted(), 1..16), owner(), vec(scene, 1..30)).prop_map(|(graph, owner, scenes)| Story {
         graph,
         drift: Vec::new(),
+        owner,
         scenes,
     })
 }
@@ -217,9 +278,10 @@ pub fn crowded_stories() -> impl Strategy<Value = Story> {
         2 => step().prop_map(|action| vec![action]),
         1 => turn().prop_map(|action| vec![action]),
     ];
-    (vec(planted(), 1..16), vec(scene, 1..16)).prop_map(|(graph, scenes)| Story {
+    (vec(planted(), 1..16), owner(), vec(scene, 1..16)).prop_map(|(graph, owner, scenes)| Story {
         graph,
         drift: Vec::new(),
+        owner,
         scenes,
     })
 }
