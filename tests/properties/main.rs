@@ -14,6 +14,7 @@
 mod support;
 
 mod keys;
+mod spellings;
 mod story;
 
 mod plant;
@@ -72,4 +73,13 @@ fn whatever_key_the_bucket_holds_its_body_is_kept_while_it_lives_and_deleted_aft
         Ok(())
     });
     assert!(held * 10 > all * 9, "the store held only {held} of {all} keys as they were");
+}
+
+#[test]
+fn whatever_spellings_a_key_has_its_object_stays_while_any_of_them_lives_and_goes_after() {
+    let runtime = Runtime::new().expect("runtime");
+    let world = runtime.block_on(support::World::new());
+    check(25, &spellings::users(), |users| {
+        runtime.block_on(spellings::spare_each_other(&world, users))
+    });
 }
