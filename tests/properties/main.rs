@@ -15,6 +15,7 @@ mod support;
 
 mod keys;
 mod spellings;
+mod stories;
 mod story;
 
 mod plant;
@@ -49,17 +50,17 @@ fn all_go_well(cases: u32, haste: Haste, stories: &impl Strategy<Value = Story>)
 
 #[test]
 fn whatever_the_interleaving_the_tables_and_the_bucket_are_as_the_reference_says() {
-    all_go_well(60, Haste::DefersAtOnce, &story::stories());
+    all_go_well(60, Haste::DefersAtOnce, &stories::stories());
 }
 
 #[test]
 fn whatever_happens_at_the_same_time_comes_out_as_if_one_by_one() {
-    all_go_well(60, Haste::WaitsForLocks, &story::crowded_stories());
+    all_go_well(60, Haste::WaitsForLocks, &stories::crowded_stories());
 }
 
 #[test]
 fn whatever_is_wrong_with_the_counts_they_are_repaired_or_kept_as_the_reference_says() {
-    all_go_well(40, Haste::DefersAtOnce, &story::drifted_stories());
+    all_go_well(40, Haste::DefersAtOnce, &stories::drifted_stories());
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn plant_paste(reference: &mut Reference, planted: &Planted, overdue: i64) -> Pa
         }
         Kind::Tombstone => (paste.status, paste.body) = (Status::Deleted, None),
         Kind::Stray => paste.status = Status::InProgress(None),
+        Kind::Forgotten(claim) => paste.status = Status::Stale(claim),
         Kind::Deferred => {
             (paste.status, paste.retry) = (Status::InProgress(None), When::Later(0));
             paste.blame = Blame::Locked;

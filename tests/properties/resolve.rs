@@ -134,8 +134,8 @@ impl Play<'_> {
         let (claimed, others): (Vec<_>, Vec<_>) = (self.reference.pastes.iter())
             .filter(|(_, paste)| !self.right_counts || harmless(paste))
             .partition(|(_, paste)| matches!(paste.status, Status::InProgress(Some(_))));
-        let all: Vec<_> = claimed.into_iter().chain(others).collect();
-        let (code, paste) = all.get(which % all.len().max(1))?;
+        let pool = if claimed.is_empty() { others } else { claimed };
+        let (code, paste) = pool.get(which % pool.len().max(1))?;
         Some(Step::Remove { code: (*code).clone(), found: paste.status })
     }
 

@@ -168,11 +168,11 @@ impl Stage {
     async fn plant_pastes(&self, scene: &Reference) {
         let plant = "INSERT INTO pastes (short_code, content_hash, expires_at, deletion_status,
                                          deletion_initiated_at, attempts, retry_at, doomed_key,
-                                         last_error)
+                                         last_error, claim_id)
                      VALUES ($1, $2, $3, $4::text,
                              CASE $4 WHEN 'NOT_EXPIRED' THEN NULL
                                      ELSE now() - interval '3 hours' END,
-                             $5, $6, $7, $8)";
+                             $5, $6, $7, $8, $9)";
         let plant = self.world.db.prepare(plant).await.expect("prepare");
         for (code, paste) in &scene.pastes {
             let hash = paste.body.map(|body| hash(&text(body)));
@@ -189,9 +189,14 @@ impl Stage {
                 Blame::Owner => Some(KEPT),
                 Blame::Locked => Some(LOCKED),
             };
+            let claim = match paste.status {
+                Status::InProgress(claim) => claim,
+                Status::Stale(claim) => Some(claim),
+                Status::NotExpired | Status::Deleted => None,
+            };
             let (attempts, owed) = (paste.attempts, &paste.doomed_key);
-            let row: [&(dyn ToSql + Sync); 8] =
-                [code, &hash, &expires, &status, &attempts, &retry, owed, &error];
+            let row: [&(dyn ToSql + Sync); 9] =
+                [code, &hash, &expires, &status, &attempts, &retry, owed, &error, &claim];
             self.world.db.execute(&plant, &row).await.expect("paste");
         }
     }
