@@ -50,22 +50,21 @@ pub(super) async fn reset_orphans(
     failpoint::reached("orphans.before");
     transaction.execute(STAMP, &[&ROWS_PER_TRANSACTION]).await?;
     failpoint::reached("orphans.stamped");
-    let mut orphans = find(transaction, settings, DEFERRED).await?;
-    if orphans.is_empty() {
-        orphans = find(transaction, settings, UNCLAIMED).await?;
+    let thorough = (look == Look::Thorough).then_some(OF_ENDED_CLAIMS);
+    for kind in [DEFERRED, UNCLAIMED].into_iter().chain(thorough) {
+        let orphans = find(transaction, settings, kind).await?;
+        if orphans.is_empty() {
+            continue;
+        }
+        // None, if all of them must still wait: they keep no others from it.
+        let rows = put_back(transaction, settings, &orphans).await?;
+        failpoint::reached("orphans.reset");
+        if rows > 0 {
+            warn!(rows, "reset {rows} pastes that were in progress without an open claim");
+            return Ok(rows);
+        }
     }
-    if orphans.is_empty() && look == Look::Thorough {
-        orphans = find(transaction, settings, OF_ENDED_CLAIMS).await?;
-    }
-    if orphans.is_empty() {
-        return Ok(0);
-    }
-    let rows = put_back(transaction, settings, &orphans).await?;
-    failpoint::reached("orphans.reset");
-    if rows > 0 {
-        warn!(rows, "reset {rows} pastes that were in progress without an open claim");
-    }
-    Ok(rows)
+    Ok(0)
 }
 
 /// All but those that cannot be put back right now, because a trigger refuses it, say: these are found

@@ -143,6 +143,7 @@ async fn reset_good(
     transaction.batch_execute(CAREFULLY).await?;
     transaction.batch_execute(IN_ORDER).await?;
     let rows = transaction.query(LOCK, &[&claim.id]).await?;
+    failpoint::reached("reset.locked");
     let codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
     let held_by_others =
         rows.first().map_or(0, |row| row.get::<_, i64>("rows")) - codes.len() as i64;
@@ -164,6 +165,7 @@ async fn reset_good(
     for bad in &failed {
         error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
     }
+    failpoint::reached("reset.good_reset");
     let left = failed.len() + usize::try_from(held_by_others).unwrap_or_default();
     warn!(
         claim = claim.id,

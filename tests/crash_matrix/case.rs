@@ -90,7 +90,7 @@ impl Case {
     /// The zombie goes on with what it believes to be its work; a watchdog may end then.
     fn wake(self, zombie: &Running) {
         zombie.signal(Signal::CONT);
-        if matches!(self.scene, Scene::DeadWorker | Scene::NoClaim | Scene::Prune) {
+        if self.scene.is_a_watchdogs() {
             zombie.signal(Signal::TERM);
         }
     }
@@ -187,6 +187,7 @@ async fn drain_with_others(stage: &Stage) {
         if stage.world.count(left).await == 0 {
             break;
         }
+        stage.end_waiting().await;
         let ended = stage.worker().output().await;
         assert_eq!(faults_of(&ended), Vec::<String>::new());
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -3,6 +3,7 @@
 
 mod case;
 mod culprit;
+mod owners;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;

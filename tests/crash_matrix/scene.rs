@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use super::support::{
-    faulty_s3::{FaultyS3, Mood},
-    process::Running,
-    *,
+use tokio_postgres::Client;
+
+use super::{
+    owners::{END_WAITING, LEAVE_WAITING, RELENT, owners_trigger},
+    support::{
+        faulty_s3::{FaultyS3, Mood},
+        process::Running,
+        *,
+    },
 };
 
 /// Short times, so that a case takes seconds; rows that suffer often are not given up.
@@ -40,12 +45,40 @@ pub enum Scene {
     RefusedKey,
     /// The content row of one paste cannot be written.
     BadBody,
+    /// The owner's trigger lets nobody claim one paste.
+    Unclaimable,
+    /// The owner's trigger lets nobody delete one paste.
+    KeptRow,
+    /// The owner's trigger swallows the DELETE of one paste.
+    SwallowedRow,
     /// A worker died after its release; a watchdog resets its claim.
     DeadWorker,
+    /// The same, but the owner's trigger does not let one paste come back.
+    StubbornRow,
+    /// A worker died before its release; a watchdog resets its claim, while another transaction holds
+    /// the content row of one paste.
+    HeldContent,
     /// Something else left rows in progress; a watchdog resets them.
     NoClaim,
+    /// Rows wait for their content rows, one of which another transaction still holds; a watchdog
+    /// resets the others.
+    Deferred,
+    /// A finish left a row in progress, since the owner's trigger let nobody touch it; a watchdog
+    /// resets it.
+    Leftover,
     /// A watchdog prunes history and tombstones.
     Prune,
+}
+
+impl Scene {
+    /// A watchdog comes by the failpoint, not a worker.
+    pub fn is_a_watchdogs(self) -> bool {
+        use Scene::*;
+        matches!(
+            self,
+            DeadWorker | StubbornRow | HeldContent | NoClaim | Deferred | Leftover | Prune
+        )
+    }
 }
 
 /// The scenes in which a failpoint is met.
@@ -53,12 +86,22 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
     match point.split_once('.').expect("step.point") {
         ("heartbeat", _) => vec![Scene::Beat],
         ("give_back", _) => vec![Scene::GiveBack],
+        ("claim", "remembered") => vec![Scene::Unclaimable],
+        ("claim", "marked" | "committed") => vec![Scene::Drain, Scene::Unclaimable],
         ("release", "detached") => vec![Scene::BadBody],
         ("release", "committed") => vec![Scene::Drain, Scene::BadBody],
+        ("finish", "locked") => vec![Scene::KeptRow],
+        ("finish", "leftovers") => vec![Scene::KeptRow, Scene::SwallowedRow],
         ("finish", "detached") => vec![Scene::RefusedKey],
-        ("finish", "committed") => vec![Scene::Drain, Scene::RefusedKey],
+        ("finish", "committed") => vec![Scene::Drain, Scene::RefusedKey, Scene::KeptRow],
+        ("reset", "locked" | "good_reset") => vec![Scene::StubbornRow],
+        ("reset", "pastes_reset") => vec![Scene::DeadWorker, Scene::GiveBack, Scene::HeldContent],
         ("reset", _) => vec![Scene::DeadWorker, Scene::GiveBack],
+        ("sweep", "committed") => vec![Scene::DeadWorker, Scene::StubbornRow, Scene::HeldContent],
         ("sweep", _) => vec![Scene::DeadWorker],
+        ("orphans", "reset" | "committed") => {
+            vec![Scene::NoClaim, Scene::Deferred, Scene::Leftover]
+        }
         ("orphans", _) => vec![Scene::NoClaim],
         ("count" | "prune" | "purge", _) => vec![Scene::Prune],
         _ => vec![Scene::Drain],
@@ -69,13 +112,16 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
 pub struct Stage {
     pub world: World,
     pub s3: FaultyS3,
+    /// A forgotten transaction.
+    holder: Client,
 }
 
 impl Stage {
     pub async fn new() -> Self {
         let world = World::new().await;
         let s3 = FaultyS3::start(&world, Mood::Fine).await;
-        Self { world, s3 }
+        let holder = connect(&world.database_url).await;
+        Self { world, s3, holder }
     }
 
     /// A program of the fleet.
@@ -127,9 +173,34 @@ impl Stage {
                 self.world.run_sql(SPOIL).await;
                 self.victim(failpoint)
             }
-            Scene::DeadWorker => {
-                let died = "objects.before_call=return(abort)";
-                self.armed("cleanup-worker", died).start().end().await;
+            Scene::Unclaimable | Scene::KeptRow | Scene::SwallowedRow => {
+                self.world.put("owners", "body 14", Ago(500.0)).await;
+                self.world.run_sql(&owners_trigger(scene)).await;
+                self.victim(failpoint)
+            }
+            Scene::DeadWorker | Scene::StubbornRow => {
+                self.world.put("owners", "body 14", Ago(500.0)).await;
+                self.dies_at("objects.before_call").await;
+                self.world.run_sql(&owners_trigger(scene)).await;
+                self.armed("cleanup-watchdog", failpoint).start()
+            }
+            Scene::HeldContent => {
+                self.world.put("held", "held", Ago(500.0)).await;
+                self.dies_at("release.before").await;
+                self.hold_content().await;
+                self.armed("cleanup-watchdog", failpoint).start()
+            }
+            Scene::Deferred => {
+                self.world.put("held", "held", Ago(500.0)).await;
+                self.world.run_sql(LEAVE_WAITING).await;
+                self.hold_content().await;
+                self.armed("cleanup-watchdog", failpoint).start()
+            }
+            Scene::Leftover => {
+                self.world.put("owners", "body 14", Ago(500.0)).await;
+                self.world.run_sql(&owners_trigger(scene)).await;
+                self.worker().output().await;
+                self.world.run_sql(RELENT).await;
                 self.armed("cleanup-watchdog", failpoint).start()
             }
             Scene::NoClaim => {
@@ -144,6 +215,16 @@ impl Stage {
         }
     }
 
+    async fn dies_at(&self, point: &str) {
+        let died = format!("{point}=return(abort)");
+        self.armed("cleanup-worker", &died).start().end().await;
+    }
+
+    async fn hold_content(&self) {
+        let hold = "BEGIN; SELECT FROM content WHERE content_hash = sha256('held') FOR UPDATE";
+        self.holder.batch_execute(hold).await.expect("hold");
+    }
+
     /// A worker whose first call to S3 was carried out but is not answered.
     async fn held_worker(&self, failpoint: &str) -> Running {
         self.s3.mood(Mood::Holding);
@@ -156,7 +237,15 @@ impl Stage {
     /// What made the scene is over.
     pub async fn end_scene(&self) {
         self.s3.let_go();
+        self.holder.batch_execute("ROLLBACK").await.expect("let go");
         self.world.run_sql("DROP TRIGGER IF EXISTS spoil ON content").await;
+        self.world.run_sql(RELENT).await;
+    }
+
+    /// Time passes: what waits for its content row is tried again, and so is what could not be
+    /// claimed.
+    pub async fn end_waiting(&self) {
+        self.world.run_sql(END_WAITING).await;
     }
 }
 

@@ -15,6 +15,7 @@
 mod backend;
 mod finish;
 mod mistakes;
+mod owner;
 mod properties;
 mod protocol;
 mod rank;
@@ -56,7 +57,7 @@ fn a_lost_answer_is_settled_by_reading_the_claim_back() {
 
 #[test]
 fn a_commit_that_is_still_under_way_is_waited_for_not_guessed() {
-    assert_kept(settings::slow_commits(), 91_560);
+    assert_kept(settings::slow_commits(), 93_264);
 }
 
 #[test]
@@ -72,6 +73,17 @@ fn crashes_and_puts_in_between_leave_nothing_behind() {
 #[test]
 fn refused_keys_and_bad_rows_are_detached_and_finished_later() {
     assert_kept(settings::refusals(), 351_944);
+}
+
+#[test]
+fn a_row_whose_content_others_hold_waits_outside_of_any_claim_with_its_reference() {
+    assert_kept(settings::held_content(), 240_480);
+    assert_kept(settings::drift_deferred(), 4_478);
+}
+
+#[test]
+fn a_row_that_nobody_can_touch_never_holds_again_what_its_claim_has_released() {
+    assert_kept(settings::leftovers(), 197_630);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use stateright::{Checker, Model};
 
 use super::{
-    properties::{AT_REST, COUNT, KNOWN, READABLE},
+    properties::{AT_REST, COUNT, KEPT, KNOWN, READABLE},
     protocol::{Action, Action::*, Commit::Heard, Protocol},
     settings::{EXPIRED, LIVE, NOTHING, night},
     state::{Content, Left, PASTES, Row, Set},
@@ -29,6 +29,10 @@ pub enum Mistake {
     CountsReleased,
     /// A row that is reset does not look whether its body is still there.
     ComesBackBlindly,
+    /// The cross-check overlooks rows in progress under no claim, which wait for their content.
+    OverlooksDeferred,
+    /// A row that its claim left in progress is put back with a reference that was given back.
+    LeftoversKeepReferences,
     /// There is no cross-check.
     NoCrossCheck,
     /// The cross-check is part of the statement that waits for the locks.
@@ -150,6 +154,29 @@ fn a_paste_that_comes_back_without_a_look_for_its_body_is_extended_and_has_none(
     let mut protocol = night.with(Mistake::ComesBackBlindly);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     assert_broken(protocol, READABLE, &["Claim", "Claim", "Release", "Reset", "Extend"]);
+}
+
+#[test]
+fn a_row_that_waits_for_its_content_and_is_overlooked_by_the_cross_check_loses_it() {
+    let left = Left { holds: 1, ..NOTHING };
+    let night = night([EXPIRED, EXPIRED, None], left, &[]);
+    let mut protocol = night.with(Mistake::OverlooksDeferred);
+    protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
+    assert_broken(protocol, KEPT, &["Claim", "Hold", "ReleaseAround", "LetGo", "Release"]);
+}
+
+#[test]
+fn a_row_that_a_finish_left_and_a_sweep_puts_back_whole_holds_what_was_given_back() {
+    let left = Left { leftovers: 1, ..NOTHING };
+    let protocol = night(THREE, left, &[]).with(Mistake::LeftoversKeepReferences);
+    assert_broken(protocol, COUNT, &["Release", "FinishLeaving", "ResetOrphan"]);
+}
+
+#[test]
+fn a_row_that_a_reset_left_and_a_sweep_puts_back_whole_holds_what_was_given_back() {
+    let left = Left { leftovers: 1, silences: 1, ..NOTHING };
+    let protocol = night(THREE, left, &[]).with(Mistake::LeftoversKeepReferences);
+    assert_broken(protocol, COUNT, &["Release", "ResetLeaving", "ResetOrphan"]);
 }
 
 #[test]

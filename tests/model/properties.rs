@@ -14,6 +14,7 @@ pub const READABLE: &str = "a live paste always has its body";
 pub const LEFT_ALONE: &str = "nobody deletes a live paste";
 pub const COUNT: &str = "every count equals its holders";
 pub const KNOWN: &str = "somebody knows every object";
+pub const KEPT: &str = "what no claim holds keeps its content";
 pub const AT_REST: &str = "at rest, nothing that expired is left";
 
 pub const TWO_CLAIM: &str = "two workers claim at once";
@@ -30,6 +31,9 @@ pub const ABANDONED: &str = "a commit is under way, its worker is dead";
 pub const LATE: &str = "a delete is still under way, its object is gone";
 pub const BODY_BACK: &str = "a body is back, its old object is still being deleted";
 pub const OWING: &str = "a row that owes a key is worked on again";
+pub const DEFERRED: &str = "a row waits for its content, which others hold";
+pub const LEFT_BY_FINISH: &str = "a finish has left a row in progress";
+pub const LEFT_BY_RESET: &str = "a reset has left a row in progress, whose claim was released";
 pub const EXTENDED: &str = "a paste was extended in time";
 
 type Condition = fn(&Protocol, &State) -> bool;
@@ -49,6 +53,7 @@ pub fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
         always(LEFT_ALONE, |_, state| {
             state.pastes.iter().flatten().all(|row| row.expired || !row.in_progress)
         }),
+        always(KEPT, |_, state| unclaimed_pastes_have_content(state)),
         always(KNOWN, |_, state| objects_are_known(state)),
         always(AT_REST, |protocol, state| is_settled(state) || !at_rest(protocol, state)),
     ];
@@ -69,6 +74,12 @@ fn live_pastes_have_bodies(state: &State) -> bool {
         content.is_some_and(|content| state.bucket.has(content.s3_key.into()))
     };
     state.pastes.iter().flatten().filter(|row| !row.expired).all(readable)
+}
+
+/// Expired or not, due or waiting for its content: as long as it names a body, that is there.
+fn unclaimed_pastes_have_content(state: &State) -> bool {
+    let bodies = state.pastes.iter().flatten().filter(|row| row.claim.is_none());
+    bodies.filter_map(|row| row.body).all(|body| state.content[usize::from(body)].is_some())
 }
 
 fn counts_are_right(state: &State) -> bool {
@@ -168,6 +179,13 @@ fn examples() -> Vec<Property<Protocol>> {
             let owes = |row: &Row| row.in_progress && row.doomed_key.is_some();
             state.pastes.iter().flatten().any(owes)
         }),
+        sometimes(DEFERRED, |_, state| {
+            let waits = |row: &Row| row.in_progress && row.claim.is_none();
+            let waits = |row: &Row| waits(row) && row.body.is_some() && row.body == state.held;
+            state.pastes.iter().flatten().any(waits)
+        }),
+        sometimes(LEFT_BY_FINISH, |_, state| is_left_by(state, End::Finished)),
+        sometimes(LEFT_BY_RESET, |_, state| is_left_by(state, End::Reset)),
         sometimes(EXTENDED, |protocol, state| {
             let before = protocol.start.pastes.iter().map(|row| row.is_some_and(|row| row.expired));
             before
@@ -185,6 +203,12 @@ fn asks(state: &State, step: Step, doubt: Doubt) -> Option<&Claim> {
         }
         _ => None,
     })
+}
+
+/// A row is in progress under a claim that was released, and has ended in this way.
+fn is_left_by(state: &State, end: End) -> bool {
+    let by = |slot: u8| state.claim(slot).released && state.claim(slot).end == Some(end);
+    state.pastes.iter().flatten().any(|row| row.claim.is_some_and(by))
 }
 
 /// The release went around a row that the worker still takes for its own.

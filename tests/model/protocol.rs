@@ -44,6 +44,8 @@ pub enum Action {
     Finish(usize, Commit),
     /// A finish that detaches this paste.
     FinishAround(usize, usize, Commit),
+    /// A finish that can do nothing about this paste: it stays in progress.
+    FinishLeaving(usize, usize),
     ReadBack(usize),
     /// The look waits too long for a commit under way: the step is tried again without it.
     LookInVain(usize),
@@ -59,7 +61,12 @@ pub enum Action {
     /// A look that the reset will go by later: a mistake.
     LookAtClaim(u8),
     Reset(u8),
+    /// A reset that can do nothing about this paste.
+    ResetLeaving(u8, usize),
     ResetOrphan(usize),
+    /// A transaction of others locks this body's content row.
+    Hold(u8),
+    LetGo,
     /// A delete that was under way is carried out.
     CarryOut(Key),
     /// The same, and it will be carried out again.
@@ -95,6 +102,7 @@ impl Protocol {
         self.watchdog_actions(state, actions);
         self.writer_actions(state, actions);
         self.backend_actions(state, actions);
+        self.owner_actions(state, actions);
         actions.extend(state.under_way.iter().map(|key| Action::CarryOut(key as Key)));
     }
 
@@ -103,6 +111,7 @@ impl Protocol {
         self.worker_faults(state, actions);
         self.watchdog_faults(state, actions);
         self.writer_whims(state, actions);
+        self.owner_whims(state, actions);
         if state.left.repeated_deletes > 0 {
             actions.extend(state.under_way.iter().map(|key| Action::CarryOutAndRepeat(key as Key)));
         }
@@ -130,6 +139,7 @@ impl Protocol {
             Action::FinishAround(worker, paste, commit) => {
                 self.finish(state, worker, Some(paste), commit);
             }
+            Action::FinishLeaving(worker, paste) => self.finish_leaving(state, worker, paste),
             Action::ReadBack(worker) | Action::LookInVain(worker) => self.read_back(state, worker),
             Action::Land => self.land(state),
             Action::LandNot => state.backend = None,
@@ -139,7 +149,10 @@ impl Protocol {
             Action::LockVanishes => self.lock_vanishes(state),
             Action::LookAtClaim(slot) => state.watchdog = Some((slot, *state.claim(slot))),
             Action::Reset(slot) => self.reset_silent(state, slot),
+            Action::ResetLeaving(slot, paste) => self.reset_leaving(state, slot, paste),
             Action::ResetOrphan(paste) => self.reset_orphan(state, paste),
+            Action::Hold(body) => self.hold(state, body),
+            Action::LetGo => state.held = None,
             Action::CarryOut(key) => self.carry_out(state, key),
             Action::CarryOutAndRepeat(key) => self.carry_out_and_repeat(state, key),
             Action::Upload => self.upload(state),

@@ -14,6 +14,8 @@ const CLAIMED: u32 = 30;
 const LIVE: u32 = EXPIRED + 1;
 /// More than the rows of a claim gain when all are let go.
 const ALL_LET_GO: u32 = (CLAIMED + 1) * PASTES as u32 + 10;
+/// More than a row gains when it is put aside until others let go of its content.
+const WAITS: u32 = CLAIMED + 2;
 /// More than the rows of a batch gain when its commit lands, and its claim.
 const LANDS: u32 = 2 * ALL_LET_GO;
 
@@ -24,7 +26,7 @@ pub fn assert_progress(last: &State, next: &State, action: Action) {
 
 /// An upper bound of the steps that are left.
 fn rank(state: &State) -> u32 {
-    let rows: u32 = state.pastes.iter().flatten().map(rank_of_row).sum();
+    let rows: u32 = state.pastes.iter().flatten().map(|row| rank_of_row(state, row)).sum();
     let workers: u32 = state.workers.iter().map(rank_of_worker).sum();
     let claims: u32 = state.claims.iter().flatten().map(rank_of_claim).sum();
     FAULT * faults(&state.left)
@@ -34,26 +36,32 @@ fn rank(state: &State) -> u32 {
         + rank_of_writer(state.writer)
         + state.backend.map_or(0, |_| LANDS)
         + u32::from(state.lock_is_abandoned())
+        + u32::from(state.held.is_some())
         + state.under_way.0.count_ones()
 }
 
 fn faults(left: &Left) -> u32 {
     let Left { crashes, silences, lost_answers, slow_commits, lost_locks, give_backs, .. } = left;
     let Left { late_deletes, repeated_deletes, refusals, row_faults, puts, extensions, .. } = left;
+    let Left { holds, leftovers, .. } = left;
     [crashes, silences, lost_answers, lost_locks, give_backs, late_deletes]
         .into_iter()
         .chain([slow_commits, repeated_deletes, refusals, row_faults, puts, extensions])
+        .chain([holds, leftovers])
         .map(|left| u32::from(*left))
         .sum()
 }
 
-fn rank_of_row(row: &Row) -> u32 {
-    match (row.expired, row.in_progress, row.claim) {
-        (false, ..) => LIVE,
-        (true, true, Some(_)) => EXPIRED - CLAIMED,
-        (true, true, None) => EXPIRED + 1,
-        (true, false, _) => EXPIRED,
-    }
+fn rank_of_row(state: &State, row: &Row) -> u32 {
+    let rank = match (row.expired, row.in_progress) {
+        (false, _) => LIVE,
+        (true, true) if state.is_stray(row) => EXPIRED + 1,
+        (true, true) => EXPIRED - CLAIMED,
+        (true, false) => EXPIRED,
+    };
+    // While others hold a body, each of its rows may have to wait for it, once.
+    let waits = row.in_progress && row.claim.is_none();
+    if state.held.is_some() && !waits { rank + WAITS } else { rank }
 }
 
 fn rank_of_worker(worker: &Worker) -> u32 {

@@ -12,7 +12,7 @@ use super::{
     backend::Work,
     mistakes::Mistake,
     protocol::{Commit, Protocol},
-    state::{BODIES, Doubt, End, Key, Memory, PASTES, Phase, Set, State, Step, Worker},
+    state::{BODIES, Doubt, End, Key, Memory, PASTES, Phase, Row, Set, State, Step, Worker},
 };
 
 impl Protocol {
@@ -22,7 +22,8 @@ impl Protocol {
         let Worker::Holding(memory) = state.workers[worker] else {
             return;
         };
-        state.left.row_faults -= u8::from(around.is_some());
+        // Around a body that others hold: nobody is at fault.
+        state.left.row_faults -= u8::from(around.is_some() && around != state.held);
         state.left.spend(commit);
         if commit != Commit::RolledBack && !self.may_release(state, &memory) {
             return self.ask(state, worker, memory, Step::Release, Doubt::NotFenced);
@@ -55,7 +56,8 @@ impl Protocol {
         state.claim_mut(memory.claim).released = true;
         self.release_references(state, memory, around);
         for paste in memory.holding(around).iter() {
-            state.pastes[paste].as_mut().expect("the claim's rows are there").let_go();
+            let row = state.pastes[paste].expect("the claim's rows are there");
+            state.pastes[paste] = Some(self.come_back(state, row));
         }
     }
 
@@ -95,9 +97,16 @@ impl Protocol {
                 others.filter(|row| row.body == Some(body)).count() as u8
             }
             (_, Phase::Release { looked: Some(holders) }) => holders[usize::from(body)],
-            _ if !state.is_needed(body) => 0,
+            _ if !self.is_needed(state, body) => 0,
             _ => state.holders(body),
         }
+    }
+
+    /// A row that the fleet has not claimed holds it.
+    fn is_needed(&self, state: &State, body: u8) -> bool {
+        let seen = |row: &Row| !self.has(Mistake::OverlooksDeferred) || !row.in_progress;
+        let unclaimed = |row: &&Row| row.claim.is_none() && row.body == Some(body);
+        state.pastes.iter().flatten().filter(unclaimed).any(seen)
     }
 
     /// The statement that waits for the locks counts as well: by the snapshot from before.

@@ -4,9 +4,9 @@
 use super::{
     mistakes::Mistake,
     properties::{
-        ABANDONED, BODY_BACK, DONE_ALREADY, EXTENDED, FENCED_OFF, LATE, LOST_CLAIM,
-        LOST_DETACHMENT, LOST_FINISH, LOST_RELEASE, OWING, SLOW_CLAIM, SLOW_FINISH, SLOW_RELEASE,
-        TWO_CLAIM,
+        ABANDONED, BODY_BACK, DEFERRED, DONE_ALREADY, EXTENDED, FENCED_OFF, LATE, LEFT_BY_FINISH,
+        LEFT_BY_RESET, LOST_CLAIM, LOST_DETACHMENT, LOST_FINISH, LOST_RELEASE, OWING, SLOW_CLAIM,
+        SLOW_FINISH, SLOW_RELEASE, TWO_CLAIM,
     },
     protocol::Protocol,
     state::{BODIES, CLAIMS, Content, Left, PASTES, Row, Set, State, WORKERS, Worker, Writer},
@@ -21,6 +21,7 @@ pub fn night(pastes: [Option<Row>; PASTES], left: Left, puts: &'static [(usize, 
         lock: None,
         workers: [Worker::Idle; WORKERS],
         backend: None,
+        held: None,
         watchdog: None,
         writer: Writer::Idle,
         bucket: Set::default(),
@@ -64,6 +65,8 @@ pub const NOTHING: Left = Left {
     row_faults: 0,
     puts: 0,
     extensions: 0,
+    holds: 0,
+    leftovers: 0,
 };
 /// A paste of body 0 that has expired, one that may at any time, and one of body 1.
 pub const EXPIRED: Option<Row> = Some(Row::expired(0));
@@ -124,6 +127,28 @@ pub fn drift_in_progress() -> Protocol {
     let mut protocol = night([EXPIRED, EXPIRED, None], left, &[]).showing(&[FENCED_OFF]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
+}
+
+/// A transaction of others holds a body's content row, while batches with it are released, given back
+/// and reset, and a paste joins.
+pub fn held_content() -> Protocol {
+    let left = Left { holds: 1, silences: 1, give_backs: 1, ..NOTHING };
+    night([EXPIRED, LIVE, None], left, &[(2, 0)]).showing(&[DEFERRED, FENCED_OFF])
+}
+
+/// The same under a count that is too low: what waits for its content is not forgotten.
+pub fn drift_deferred() -> Protocol {
+    let left = Left { holds: 1, silences: 1, extensions: 1, ..NOTHING };
+    let mut protocol = night([EXPIRED, EXPIRED, None], left, &[]).showing(&[DEFERRED]);
+    protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
+    protocol
+}
+
+/// A trigger lets a row neither be deleted nor be put back, while workers die or go on as zombies.
+pub fn leftovers() -> Protocol {
+    let left = Left { leftovers: 1, crashes: 1, silences: 1, ..NOTHING };
+    let shows = &[LEFT_BY_FINISH, LEFT_BY_RESET, FENCED_OFF];
+    night([EXPIRED, EXPIRED, LIVE], left, &[]).showing(shows)
 }
 
 /// Something else marked a row, and the count of its body is too low from the start.

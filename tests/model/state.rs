@@ -193,6 +193,10 @@ pub struct Left {
     pub row_faults: u8,
     pub puts: u8,
     pub extensions: u8,
+    /// Transactions of others that hold a content row for a while.
+    pub holds: u8,
+    /// Rows that a finish or a reset can neither delete nor change: a trigger refuses it.
+    pub leftovers: u8,
 }
 
 impl Left {
@@ -217,6 +221,8 @@ pub struct State {
     pub workers: [Worker; WORKERS],
     /// A commit that is still under way.
     pub backend: Option<Backend>,
+    /// The body whose content row a transaction of others holds locked.
+    pub held: Option<u8>,
     /// Only a watchdog that goes by an earlier look remembers anything.
     pub watchdog: Option<(u8, Claim)>,
     pub writer: Writer,
@@ -252,7 +258,7 @@ impl State {
 
     /// Holds a reference: has a `content_hash`, and its claim, if any, has not been released.
     pub fn holds(&self, row: &Row, body: u8) -> bool {
-        let released = |slot| self.claim(slot).released && self.claim(slot).end != Some(End::Reset);
+        let released = |slot| self.claim(slot).released;
         row.body == Some(body) && !(row.in_progress && row.claim.is_some_and(released))
     }
 
@@ -262,9 +268,14 @@ impl State {
         u8::try_from(holders).expect("few pastes")
     }
 
-    /// A row that the fleet has not claimed holds it.
-    pub fn is_needed(&self, body: u8) -> bool {
-        self.pastes.iter().flatten().any(|row| row.claim.is_none() && row.body == Some(body))
+    /// In progress, but no open claim covers it.
+    pub fn is_stray(&self, row: &Row) -> bool {
+        row.in_progress && row.claim.is_none_or(|slot| self.claim(slot).end.is_some())
+    }
+
+    /// Another transaction holds it, or a release under way.
+    pub fn content_is_locked(&self, body: u8) -> bool {
+        self.held == Some(body) || self.body_is_locked(body)
     }
 
     /// Closed claims that nobody remembers are history. Their ids may be given out again: no row

@@ -6,7 +6,7 @@
 use super::{
     mistakes::Mistake,
     protocol::{Action, Protocol},
-    state::{Claim, End, PASTES, State},
+    state::{Claim, End, PASTES, Row, State},
 };
 
 impl Protocol {
@@ -17,7 +17,9 @@ impl Protocol {
         }
         self.resets(state, actions, |claim| claim.worker.is_none());
         for paste in 0..PASTES {
-            if state.pastes[paste].is_some_and(|row| row.in_progress && row.claim.is_none()) {
+            // One whose content is locked would stay as it is.
+            let locked = |row: Row| row.body.is_some_and(|body| state.content_is_locked(body));
+            if state.pastes[paste].is_some_and(|row| state.is_stray(&row) && !locked(row)) {
                 actions.push(Action::ResetOrphan(paste));
             }
         }
@@ -41,6 +43,7 @@ impl Protocol {
                 actions.push(Action::LookAtClaim(slot));
             } else {
                 actions.push(Action::Reset(slot));
+                self.resets_leaving(state, slot, actions);
             }
         }
     }
@@ -57,28 +60,44 @@ impl Protocol {
     /// All pastes of the claim go back to NOT_EXPIRED, with their debts; the claim is fenced off.
     /// Giving back is the same.
     pub fn reset(&self, state: &mut State, slot: u8, locked: &Claim) {
-        for (paste, row) in state.pastes.iter_mut().enumerate() {
-            let Some(row) = row.as_mut().filter(|row| row.claim == Some(slot)) else {
+        for paste in 0..PASTES {
+            let Some(mut row) = state.pastes[paste].filter(|row| row.claim == Some(slot)) else {
                 continue;
             };
-            row.let_go();
             if locked.released && !self.has(Mistake::NoMarker) {
-                row.body = None;
-            }
-            // The trigger: a row comes back with its body, if that is still there.
-            let gone = |body: &u8| state.content[usize::from(*body)].is_none();
-            if row.body.as_ref().is_some_and(gone) && !self.has(Mistake::ComesBackBlindly) {
                 row.body = None;
             }
             if !self.has(Mistake::NoHeirs) {
                 row.doomed_key = locked.heirs[paste].or(row.doomed_key);
             }
+            state.pastes[paste] = Some(self.come_back(state, row));
         }
         let claim = state.claim_mut(slot);
         (claim.end, claim.heirs) = (Some(End::Reset), [None; PASTES]);
     }
 
+    /// The trigger: a row comes back with its body, if that is still there. While others hold the
+    /// content row, it stays in progress under no claim, and keeps its reference.
+    pub fn come_back(&self, state: &State, mut row: Row) -> Row {
+        row.let_go();
+        let Some(body) = row.body else {
+            return row;
+        };
+        row.in_progress = state.content_is_locked(body);
+        let gone = state.content[usize::from(body)].is_none();
+        if gone && !self.has(Mistake::ComesBackBlindly) {
+            row.body = None;
+        }
+        row
+    }
+
+    /// What its claim has let go of, it does not hold again.
     pub fn reset_orphan(&self, state: &mut State, paste: usize) {
-        state.pastes[paste].as_mut().expect("the row is in progress").let_go();
+        let mut row = state.pastes[paste].expect("the row is in progress");
+        let released = row.claim.is_some_and(|slot| state.claim(slot).released);
+        if released && !self.has(Mistake::LeftoversKeepReferences) {
+            row.body = None;
+        }
+        state.pastes[paste] = Some(self.come_back(state, row));
     }
 }

@@ -67,7 +67,8 @@ impl Protocol {
         let locked = state.claim_is_locked(memory.claim);
         match memory.phase {
             Phase::Release { .. } => {
-                locked || memory.bodies.into_iter().flatten().any(|body| state.body_is_locked(body))
+                let mut bodies = memory.bodies.into_iter().flatten();
+                locked || bodies.any(|body| state.content_is_locked(body))
             }
             Phase::Delete => false,
             Phase::Finish if self.has(Mistake::NoFenceInFinish) => {

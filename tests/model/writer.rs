@@ -40,7 +40,7 @@ impl Protocol {
         let (paste, body) = self.order(state);
         match state.pastes[paste] {
             Some(_) => state.being_written().has(paste),
-            None => state.body_is_locked(body),
+            None => state.content_is_locked(body),
         }
     }
 

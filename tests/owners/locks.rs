@@ -60,6 +60,26 @@ async fn a_claim_is_given_back_although_another_transaction_holds_a_content_row(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
+    let world = World::new().await;
+    world.put("waits", "held", Ago(60.0)).await;
+    world.put("stray", "free", Ago(60.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 2).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM content WHERE content_hash = sha256('held') FOR UPDATE").await;
+    worker.give_back(claim.fence, "a test").await.expect("give back");
+    let mark = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                                  deletion_initiated_at = now() - interval '3 hours'
+                WHERE short_code = 'stray'";
+    world.run_sql(mark).await;
+    world.end_deferral().await;
+    assert_eq!((world.sweep().await.orphans, world.count(WAITING).await), (1, 1));
+    holding.rollback().await.expect("let go");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_open_insert_that_refers_to_a_paste_keeps_that_paste_and_no_other() {
     let world = World::new().await;
     world.put_many(300, 300).await;

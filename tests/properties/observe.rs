@@ -6,11 +6,13 @@ use tokio_postgres::Row;
 
 use super::{
     reference::{Blame, Content, Lease, Paste, State, Status, When},
-    stage::Stage,
+    stage::{KEPT, LOCKED, Stage},
 };
 
 const PASTES: &str = "SELECT short_code, deletion_status::text AS status, claim_id, content_hash,
         doomed_key, attempts, last_error,
+        EXISTS (SELECT FROM deletion_claims c
+                WHERE c.id = claim_id AND c.claimed_at = deletion_initiated_at) AS is_known,
         CASE WHEN expires_at IS NULL THEN 'unset' WHEN expires_at <= now() THEN 'past'
              ELSE 'later' END AS expires,
         CASE WHEN retry_at IS NULL THEN 'unset' WHEN retry_at = 'infinity' THEN 'infinity'
@@ -21,7 +23,8 @@ const CLAIMS: &str = "SELECT id, worker, rows_claimed, released_at IS NOT NULL A
         finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset, rows_deleted,
         coalesce(finished_at, reset_at) IS NULL
             AND heartbeat_at < now() - interval '2 hours' AS silent,
-        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS keys
+        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS keys,
+        coalesce(reset_reason = 'keys without a row', false) AS keeps_keys
      FROM deletion_claims";
 /// Backoffs are some seconds; a story must not depend on how long it takes. $1 is a moment before
 /// they were set, so the pause is between `least` and `most`.
@@ -66,7 +69,10 @@ impl Stage {
     fn paste(&self, row: &Row) -> (String, Paste) {
         let status = match row.get("status") {
             "NOT_EXPIRED" if row.get::<_, Option<i64>>("claim_id").is_none() => Status::NotExpired,
-            "DELETION_IN_PROGRESS" => Status::InProgress(row.get("claim_id")),
+            "DELETION_IN_PROGRESS" => match row.get("claim_id") {
+                Some(claim) if !row.get::<_, bool>("is_known") => Status::Stale(claim),
+                claim => Status::InProgress(claim),
+            },
             "DELETED" if row.get::<_, Option<i64>>("claim_id").is_none() => Status::Deleted,
             odd => panic!("{:?} is {odd} and claimed", row.get::<_, String>("short_code")),
         };
@@ -88,6 +94,7 @@ impl Stage {
         let worker = self.workers.iter().position(|known| known.id == worker);
         let heirs: Vec<String> = row.get("heirs");
         let keys: Vec<String> = row.get("keys");
+        let heirless = keys.iter().skip(heirs.len()).cloned().collect();
         let lease = Lease {
             worker: worker.unwrap_or(usize::MAX),
             rows_claimed: usize::try_from(row.get::<_, i32>("rows_claimed")).expect("rows"),
@@ -96,6 +103,8 @@ impl Stage {
             finished: row.get("finished"),
             reset: row.get("reset"),
             heirs: keys.into_iter().zip(heirs).collect(),
+            kept: heirless,
+            keeps_keys: row.get("keeps_keys"),
             rows_deleted: row
                 .get::<_, Option<i32>>("rows_deleted")
                 .map(|n| n.unsigned_abs().into()),
@@ -111,6 +120,13 @@ impl Stage {
         let parked = self.world.db.query(PARK, &[&since]).await.expect("park");
         let range = |row: Row| (row.get("short_code"), row.get("least")..=row.get("most"));
         parked.into_iter().map(range).collect()
+    }
+
+    /// The row that owes each key.
+    pub async fn debtors(&self) -> BTreeMap<String, String> {
+        let owed = "SELECT doomed_key, short_code FROM pastes WHERE doomed_key IS NOT NULL";
+        let rows = self.world.db.query(owed, &[]).await.expect("debts");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
     /// Postgres' clock.
@@ -134,6 +150,8 @@ fn blame(error: Option<&str>) -> Blame {
         None => Blame::Nobody,
         Some(error) if error.starts_with("worker lease expired") => Blame::Worker,
         Some(error) if error.starts_with("S3 ObjectLocked") => Blame::S3,
+        Some(error) if error.contains(KEPT) || error.contains("swallows it") => Blame::Owner,
+        Some(LOCKED) => Blame::Locked,
         Some(odd) => panic!("nobody wrote {odd:?}"),
     }
 }

@@ -1,74 +1,12 @@
-//! What others do to the reference: the watchdog resets, writers put, extend and expire.
-
-use std::collections::BTreeSet;
+//! What others do to the reference: writers put, extend and expire; other people delete rows, end
+//! claims and forget them.
 
 use super::{
-    reference::{
-        BATCH_SIZE, Blame, Content, MAX_ATTEMPTS, Paste, Reference, Status, When, backoff,
-    },
-    steps::{Answer, Sweep},
-    verbs::runs_alone,
+    reference::{Blame, Content, Paste, Reference, Status, When},
+    steps::Answer,
 };
 
 impl Reference {
-    pub fn sweep(&mut self) -> Sweep {
-        let silent = self.claims.iter().filter(|(_, claim)| claim.lease.silent);
-        let silent: Vec<i64> =
-            silent.map(|(id, _)| *id).filter(|id| !self.locked.contains(id)).collect();
-        let mut swept = Sweep::default();
-        for id in silent {
-            let reset = self.reset(id, true);
-            swept.claims += 1;
-            swept.rows += reset.rows;
-            swept.dead_letters += reset.dead_letters;
-        }
-        let there = self.bodies();
-        for paste in self.pastes.values_mut() {
-            if paste.status == Status::InProgress(None) {
-                paste.come_back(&there);
-                paste.attempts += 1;
-                (paste.retry, paste.blame) = (backoff(paste.attempts), Blame::Worker);
-                swept.strays += 1;
-            }
-        }
-        swept
-    }
-
-    fn bodies(&self) -> BTreeSet<u8> {
-        self.content.keys().copied().collect()
-    }
-
-    /// All rows go back; with their debts, if they were released.
-    pub fn reset(&mut self, id: i64, counts: bool) -> Sweep {
-        let claim = self.claims[&id].clone();
-        let mut done = Sweep::default();
-        let there = self.bodies();
-        for paste in self.pastes.values_mut() {
-            if paste.status != Status::InProgress(Some(id)) {
-                continue;
-            }
-            paste.come_back(&there);
-            if claim.lease.released {
-                paste.body = None;
-            }
-            if counts {
-                let alone = claim.lease.rows_claimed == 1 && runs_alone(BATCH_SIZE, paste.attempts);
-                paste.attempts += 1;
-                let dead = alone && paste.attempts >= MAX_ATTEMPTS;
-                paste.retry = if dead { When::Infinity } else { backoff(paste.attempts) };
-                paste.blame = Blame::Worker;
-                done.dead_letters += usize::from(dead);
-            }
-            done.rows += 1;
-        }
-        for (key, heir) in &claim.lease.heirs {
-            self.paste_mut(heir).doomed_key = Some(key.clone());
-        }
-        let lease = &mut self.claim_mut(id).lease;
-        (lease.reset, lease.silent) = (true, false);
-        done
-    }
-
     pub fn put(&mut self, code: &str, body: u8, key: &str, expires: When) -> Answer {
         if let Some(paste) = self.pastes.get(code) {
             let content = paste.body.and_then(|body| self.content.get(&body));
@@ -105,13 +43,36 @@ impl Reference {
         paste.expires = When::Past(now);
         Answer::Changed(true)
     }
-}
 
-impl Paste {
-    /// Out of deletion, with its body if that is still there.
-    fn come_back(&mut self, there: &BTreeSet<u8>) {
-        self.status = Status::NotExpired;
-        self.body = self.body.filter(|body| there.contains(body));
+    /// Something else deletes the row, if it is still as it was found. What it held stays counted.
+    pub fn remove(&mut self, code: &str, found: Status) -> Answer {
+        let there = self.pastes.get(code).is_some_and(|paste| paste.status == found);
+        if there {
+            self.pastes.remove(code);
+        }
+        Answer::Changed(there)
+    }
+
+    /// Somebody ends an open claim by hand, and does nothing about its rows.
+    pub fn end_by_hand(&mut self, id: i64, finished: bool) -> Answer {
+        let claim = self.claim_mut(id);
+        let open = claim.is_open();
+        if open {
+            let lease = &mut claim.lease;
+            (lease.finished, lease.reset, lease.silent) = (finished, !finished, false);
+        }
+        Answer::Changed(open)
+    }
+
+    /// All claims are forgotten, and their numbers start again.
+    pub fn forget_claims(&mut self) -> Answer {
+        self.claims.clear();
+        for paste in self.pastes.values_mut() {
+            if let Status::InProgress(Some(id)) = paste.status {
+                paste.status = Status::Stale(id);
+            }
+        }
+        Answer::Done
     }
 }
 

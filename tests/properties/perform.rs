@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use paste_cleanup::{
     claim::{Claim, StepError},
     postgres::describe,
-    watchdog::{Look, sweep},
+    watchdog::{Look, reset::Reset, sweep},
     worker::{PhaseTimes, claim::Wanted, delete_objects::ObjectsGone},
 };
 use tokio::time::timeout;
 
 use super::{
+    meddle::{FINISH, RESET},
     reference::{Taken, When},
     stage::{Held, Stage, size_bytes, text},
     steps::{Answer, Step, Sweep},
@@ -62,6 +63,14 @@ impl Stage {
                     }));
                     Answer::Done
                 }
+                Step::Remove { code, found } => self.remove(slot, code, *found).await,
+                Step::EndByHand { claim, finished } => {
+                    let end = if *finished { FINISH } else { RESET };
+                    self.ask(slot, end, &[claim]).await
+                }
+                Step::ForgetClaims => self.forget_claims().await,
+                Step::Holding(body, step) => Box::pin(self.while_held(*body, step)).await,
+                Step::OwnerRelents => self.owner_relents().await,
             }
         };
         let late = Answer::Broke(format!("no answer within {PATIENCE:?}"));
@@ -144,7 +153,7 @@ impl Stage {
         match finished {
             Ok(finished) => {
                 let failed = finished.failed.into_iter().map(|(code, _)| code).collect();
-                Answer::Finished { rows: finished.rows, failed }
+                Answer::Finished { rows: finished.rows, gone: finished.gone, failed }
             }
             Err(error) => failed(&error),
         }
@@ -168,27 +177,29 @@ impl Stage {
     async fn give_back(&self, id: i64) -> Answer {
         let held = self.held(id);
         match held.worker.give_back(held.claim.fence, "told to").await {
-            Ok(reset) => Answer::GivenBack(reset.rows),
+            Ok(reset) => Answer::GivenBack(of_claims(&reset)),
             Err(error) => failed(&error),
         }
     }
 
     async fn sweep(&self) -> Answer {
         match sweep(&self.watchdog, &self.world.settings, Look::Thorough).await {
-            Ok(swept) => Answer::Swept(Sweep {
-                claims: swept.reset.claims,
-                rows: swept.reset.rows,
-                dead_letters: swept.reset.dead_letters,
-                strays: swept.orphans,
-            }),
+            Ok(swept) => Answer::Swept(Sweep { strays: swept.orphans, ..of_claims(&swept.reset) }),
             Err(error) => Answer::Broke(error.to_string()),
         }
     }
 
     async fn end_backoff(&self, due: &[(String, i64)]) -> Answer {
-        let end = "UPDATE pastes SET retry_at = $2 WHERE short_code = $1";
+        // A row that waits for its content says so by a time to retry after it was put aside.
+        let end = "UPDATE pastes SET retry_at = $2::timestamptz,
+                          deletion_initiated_at = CASE deletion_status
+                              WHEN 'DELETION_IN_PROGRESS' THEN $2::timestamptz - interval '1 second' END
+                   WHERE short_code = $1";
         for (code, second) in due {
-            self.execute(0, end, &[code, &self.at(When::Past(*second))]).await;
+            match self.execute(0, end, &[code, &self.at(When::Past(*second))]).await {
+                Answer::Done => {}
+                broke => return broke,
+            }
         }
         Answer::Done
     }
@@ -213,7 +224,7 @@ impl Stage {
         Answer::Put { outcome: row.get("outcome"), key: row.get("s3_key"), dropped }
     }
 
-    async fn execute(
+    pub async fn execute(
         &self,
         slot: usize,
         sql: &str,
@@ -225,7 +236,7 @@ impl Stage {
         }
     }
 
-    async fn ask(
+    pub async fn ask(
         &self,
         slot: usize,
         sql: &str,
@@ -240,6 +251,11 @@ impl Stage {
     fn hold(&self, id: i64, change: impl FnOnce(&mut Held)) {
         change(self.held.lock().expect("held").get_mut(&id).expect("a claim of the story"));
     }
+}
+
+fn of_claims(reset: &Reset) -> Sweep {
+    let Reset { claims, rows, dead_letters, left } = *reset;
+    Sweep { claims, rows, left, dead_letters, strays: 0 }
 }
 
 fn failed(error: &StepError) -> Answer {

@@ -7,7 +7,7 @@ use super::{
 
 /// The reference at the beginning.
 pub fn plant(story: &Story) -> Reference {
-    let mut reference = Reference::default();
+    let mut reference = Reference { owner: story.owner, ..Reference::default() };
     for (n, planted) in story.graph.iter().enumerate() {
         // Due times are all different, and in another order than the short codes.
         let overdue = (n as i64 * 37) % 101;
@@ -51,6 +51,11 @@ fn plant_paste(reference: &mut Reference, planted: &Planted, overdue: i64) -> Pa
         }
         Kind::Tombstone => (paste.status, paste.body) = (Status::Deleted, None),
         Kind::Stray => paste.status = Status::InProgress(None),
+        Kind::Forgotten(claim) => paste.status = Status::Stale(claim),
+        Kind::Deferred => {
+            (paste.status, paste.retry) = (Status::InProgress(None), When::Later(0));
+            paste.blame = Blame::Locked;
+        }
     }
     paste
 }

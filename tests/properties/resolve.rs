@@ -50,6 +50,17 @@ impl Play<'_> {
             },
             Action::ExpireNow(paste) => Step::ExpireNow(self.paste(*paste)),
             Action::Refuse(keys) => self.refuse(*keys)?,
+            Action::Remove(which) => self.remove(*which)?,
+            Action::EndByHand { claim, finished } => self.end_by_hand(*claim, *finished)?,
+            Action::ForgetClaims => self.can_forget_claims().then_some(Step::ForgetClaims)?,
+            Action::GiveBackHeld(which, body) => {
+                self.held(*body, Step::GiveBack(self.claim(*which)?))
+            }
+            Action::SweepHeld(body) => self.held(*body, Step::Sweep),
+            Action::LapseHeld(which, body) => {
+                self.silence(self.claim(*which)?).await;
+                self.held(*body, Step::Sweep)
+            }
         };
         Some(step)
     }
@@ -103,10 +114,58 @@ impl Play<'_> {
         named.map_or_else(|| "nowhere".into(), |(code, _)| code.clone())
     }
 
+    /// While somebody holds this body, if there is anything to hold.
+    fn held(&self, body: u8, step: Step) -> Step {
+        match self.reference.content.contains_key(&body) {
+            true => Step::Holding(body, Box::new(step)),
+            false => step,
+        }
+    }
+
+    /// A row that something else deletes. Where counts must stay right, one that holds nothing and
+    /// owes nothing: for the others whoever deletes them is to blame.
+    fn remove(&self, which: usize) -> Option<Step> {
+        let holds_nothing = |paste: &Paste| match paste.status {
+            Status::InProgress(Some(id)) => self.reference.claims[&id].lease.released,
+            Status::InProgress(None) | Status::Stale(_) => false,
+            Status::NotExpired | Status::Deleted => paste.body.is_none(),
+        };
+        let harmless = |paste: &Paste| paste.doomed_key.is_none() && holds_nothing(paste);
+        let (claimed, others): (Vec<_>, Vec<_>) = (self.reference.pastes.iter())
+            .filter(|(_, paste)| !self.right_counts || harmless(paste))
+            .partition(|(_, paste)| matches!(paste.status, Status::InProgress(Some(_))));
+        let pool = if claimed.is_empty() { others } else { claimed };
+        let (code, paste) = pool.get(which % pool.len().max(1))?;
+        Some(Step::Remove { code: (*code).clone(), found: paste.status })
+    }
+
+    /// A claim that is not released can only be marked as reset: its worker would wait for ever for
+    /// the release of a finished one. Where nothing may be lost, it owes no object any more.
+    fn end_by_hand(&self, which: usize, finished: bool) -> Option<Step> {
+        let id = self.claim(which)?;
+        let lease = &self.reference.claims[&id].lease;
+        let owes = lease.heirs.keys().any(|key| self.reference.objects.contains(key));
+        let finished = finished && lease.released;
+        (!self.right_counts || !owes).then_some(Step::EndByHand { claim: id, finished })
+    }
+
+    /// Where counts must stay right and nothing may be lost, no claim may know more than its rows.
+    fn can_forget_claims(&self) -> bool {
+        let tells = |paste: &Paste| match paste.status {
+            Status::InProgress(Some(id)) => self.reference.claims[&id].lease.released,
+            _ => false,
+        };
+        let owes = self.reference.claims.values().any(|claim| {
+            claim.is_open() && claim.lease.heirs.keys().any(|k| self.reference.objects.contains(k))
+        });
+        !self.right_counts || !owes && !self.reference.pastes.values().any(tells)
+    }
+
     /// Everything that backs off, with the times at which it becomes due now.
     pub fn waiting(&self, second: i64) -> Vec<(String, i64)> {
         let waits = |paste: &Paste| {
-            paste.status == Status::NotExpired && matches!(paste.retry, When::Later(_))
+            let waits = [Status::NotExpired, Status::InProgress(None)].contains(&paste.status);
+            waits && matches!(paste.retry, When::Later(_))
         };
         let waiting = self.reference.pastes.iter().filter(|(_, paste)| waits(paste));
         waiting.map(|(code, _)| code.clone()).zip(second..).collect()

@@ -24,6 +24,10 @@ use super::{
     },
 };
 
+/// What the owner's trigger says.
+pub const KEPT: &str = "keep this one";
+/// What is said of a row whose content somebody holds.
+pub const LOCKED: &str = "another transaction holds its content row locked";
 /// Sooner than any time of a story, for the story's own clock to start at.
 const BEFORE: &str = "SELECT date_trunc('second', now()) - interval '12 hours'";
 const DAY: Duration = Duration::from_secs(86_400);
@@ -46,6 +50,15 @@ pub struct Held {
     pub gone: Option<Arc<ObjectsGone>>,
 }
 
+/// What a row does that comes back while somebody holds its content row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// Waits for up to two seconds, as ever.
+    WaitsForLocks,
+    /// Gives up at once, so that a story need not wait.
+    DefersAtOnce,
+}
+
 pub struct Stage {
     pub world: World,
     pub s3: FaultyS3,
@@ -55,6 +68,8 @@ pub struct Stage {
     pub watchdog: Pool,
     /// Connections of writers, one for each thing that can happen at the same time.
     pub writers: Vec<Client>,
+    /// A forgotten transaction's.
+    pub holder: Client,
     pub held: Mutex<BTreeMap<i64, Held>>,
     hashes: BTreeMap<Vec<u8>, u8>,
     /// Second zero of the story's own clock.
@@ -62,8 +77,14 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub async fn build() -> Self {
+    pub async fn build(haste: Haste) -> Self {
         let mut world = World::new().await;
+        if haste == Haste::DefersAtOnce {
+            // Sessions begin as if they had waited already.
+            let name = &world.name;
+            let set = format!("ALTER DATABASE {name} SET paste_cleanup.waited_ms = '2000'");
+            world.run_sql(&set).await;
+        }
         let s3 = FaultyS3::start(&world, Mood::Fine).await;
         world.settings.s3.endpoint = Some(s3.url.clone());
         world.settings.worker.batch_size = BATCH_SIZE;
@@ -80,6 +101,7 @@ impl Stage {
             drainer: world.worker_with(|s| s.worker.batch_size = 10_000).await,
             watchdog: world.watchdog_pool(),
             writers: join_all((0..3).map(|_| connect(url))).await,
+            holder: connect(url).await,
             held: Mutex::default(),
             hashes: (0..BODIES).map(|body| (hash(&text(body)), body)).collect(),
             dawn: SystemTime::UNIX_EPOCH,
@@ -112,7 +134,7 @@ impl Stage {
         self.s3.mood(Mood::Fine);
         self.held.lock().expect("held").clear();
         self.world.seen.lock().expect("seen").clear();
-        self.world.run_sql("TRUNCATE pastes, content, deletion_claims RESTART IDENTITY").await;
+        self.set_owner(scene.owner).await;
         let leftovers = self.world.keys().await;
         let s3 = &self.world.s3;
         join_all(leftovers.into_iter().map(async |key| {
@@ -146,17 +168,17 @@ impl Stage {
     async fn plant_pastes(&self, scene: &Reference) {
         let plant = "INSERT INTO pastes (short_code, content_hash, expires_at, deletion_status,
                                          deletion_initiated_at, attempts, retry_at, doomed_key,
-                                         last_error)
+                                         last_error, claim_id)
                      VALUES ($1, $2, $3, $4::text,
                              CASE $4 WHEN 'NOT_EXPIRED' THEN NULL
                                      ELSE now() - interval '3 hours' END,
-                             $5, $6, $7, $8)";
+                             $5, $6, $7, $8, $9)";
         let plant = self.world.db.prepare(plant).await.expect("prepare");
         for (code, paste) in &scene.pastes {
             let hash = paste.body.map(|body| hash(&text(body)));
             let status = match paste.status {
                 Status::NotExpired => "NOT_EXPIRED",
-                Status::InProgress(_) => "DELETION_IN_PROGRESS",
+                Status::InProgress(_) | Status::Stale(_) => "DELETION_IN_PROGRESS",
                 Status::Deleted => "DELETED",
             };
             let (expires, retry) = (self.at(paste.expires), self.at(paste.retry));
@@ -164,10 +186,17 @@ impl Stage {
                 Blame::Nobody => None,
                 Blame::Worker => Some("worker lease expired"),
                 Blame::S3 => Some("S3 ObjectLocked: no"),
+                Blame::Owner => Some(KEPT),
+                Blame::Locked => Some(LOCKED),
+            };
+            let claim = match paste.status {
+                Status::InProgress(claim) => claim,
+                Status::Stale(claim) => Some(claim),
+                Status::NotExpired | Status::Deleted => None,
             };
             let (attempts, owed) = (paste.attempts, &paste.doomed_key);
-            let row: [&(dyn ToSql + Sync); 8] =
-                [code, &hash, &expires, &status, &attempts, &retry, owed, &error];
+            let row: [&(dyn ToSql + Sync); 9] =
+                [code, &hash, &expires, &status, &attempts, &retry, owed, &error, &claim];
             self.world.db.execute(&plant, &row).await.expect("paste");
         }
     }

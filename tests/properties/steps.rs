@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reference::{Taken, When};
+use super::reference::{Status, Taken, When};
 
 /// An action that is about to happen: it names what is really there.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Claim { worker: usize, size: u32, busy: bool, after: Option<i64> },
+    Claim {
+        worker: usize,
+        size: u32,
+        busy: bool,
+        after: Option<i64>,
+    },
     Release(i64),
     DeleteObjects(i64),
     Finish(i64),
@@ -15,10 +20,35 @@ pub enum Step {
     Silence(i64),
     Sweep,
     EndBackoff(Vec<(String, i64)>),
-    Put { code: String, body: u8, key: String, expires: When },
-    Extend { code: String, expires: When, plainly: bool },
+    Put {
+        code: String,
+        body: u8,
+        key: String,
+        expires: When,
+    },
+    Extend {
+        code: String,
+        expires: When,
+        plainly: bool,
+    },
     ExpireNow(String),
     Refuse(Option<String>),
+    /// Something else deletes a row, if it is still in this state.
+    Remove {
+        code: String,
+        found: Status,
+    },
+    /// Somebody marks a claim as over, finished or reset, and leaves its rows alone.
+    EndByHand {
+        claim: i64,
+        finished: bool,
+    },
+    /// The claims are truncated; numbers start again. Rows in progress look old from then on.
+    ForgetClaims,
+    /// Another transaction holds this body's content row locked meanwhile.
+    Holding(u8, Box<Step>),
+    /// The owner's trigger is gone.
+    OwnerRelents,
 }
 
 /// What a step answers.
@@ -37,9 +67,11 @@ pub enum Answer {
     Deleted(usize),
     Finished {
         rows: u64,
+        /// Rows that something else deleted.
+        gone: u64,
         failed: BTreeSet<String>,
     },
-    GivenBack(usize),
+    GivenBack(Sweep),
     /// The claim was reset: nothing was done.
     Lost,
     /// The claim is not in the expected state: nothing was done.
@@ -60,6 +92,8 @@ pub enum Answer {
 pub struct Sweep {
     pub claims: usize,
     pub rows: usize,
+    /// Rows that stay in progress, because somebody holds their content row.
+    pub left: usize,
     pub dead_letters: usize,
     pub strays: u64,
 }
@@ -68,6 +102,7 @@ impl Sweep {
     pub fn add(&mut self, more: Self) {
         self.claims += more.claims;
         self.rows += more.rows;
+        self.left += more.left;
         self.dead_letters += more.dead_letters;
         self.strays += more.strays;
     }

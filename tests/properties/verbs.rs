@@ -3,12 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    reference::{
-        Blame, Claim, Lease, MAX_ATTEMPTS, Paste, Reference, Status, Taken, When, backoff,
-    },
+    reference::{Claim, Lease, Paste, Reference, Status, Taken, When},
     stage::size_bytes,
-    steps::{Answer, Step},
-    story::WORKERS,
+    steps::{Answer, Step, Sweep},
 };
 
 /// A batch is a tenth the size for each attempt.
@@ -36,10 +33,10 @@ impl Reference {
             Step::Release(id) => self.release(*id, said),
             Step::DeleteObjects(id) => self.delete_objects(*id),
             Step::Finish(id) => self.finish(*id),
-            Step::GiveBack(id) => match self.claims[id].is_open() {
-                true => Answer::GivenBack(self.reset(*id, false).rows),
-                false => Answer::GivenBack(0),
-            },
+            Step::GiveBack(id) => Answer::GivenBack(match self.claims[id].is_open() {
+                true => self.reset(*id, false),
+                false => Sweep::default(),
+            }),
             Step::Silence(id) => {
                 let claim = self.claim_mut(*id);
                 claim.lease.silent = claim.is_open();
@@ -57,6 +54,19 @@ impl Reference {
             Step::ExpireNow(code) => self.expire_now(code),
             Step::Refuse(text) => {
                 self.refusing.clone_from(text);
+                Answer::Done
+            }
+            Step::Remove { code, found } => self.remove(code, *found),
+            Step::EndByHand { claim, finished } => self.end_by_hand(*claim, *finished),
+            Step::ForgetClaims => self.forget_claims(),
+            Step::Holding(body, step) => {
+                self.held = Some(*body);
+                let answer = self.follow(step, said);
+                self.held = None;
+                answer
+            }
+            Step::OwnerRelents => {
+                self.owner = None;
                 Answer::Done
             }
         }
@@ -169,57 +179,6 @@ impl Reference {
         self.objects.retain(|key| !gone.contains_key(key));
         self.claim_mut(id).refused = Some(refused);
         Answer::Deleted(gone.len())
-    }
-
-    fn finish(&mut self, id: i64) -> Answer {
-        let claim = self.claims[&id].clone();
-        if claim.lease.reset {
-            return Answer::Lost;
-        }
-        if !claim.lease.released {
-            return Answer::Refused;
-        }
-        let refused = claim.refused.expect("objects deleted");
-        let failed: BTreeSet<String> = refused.values().cloned().collect();
-        if let Some(rows) = claim.lease.rows_deleted {
-            return Answer::Finished { rows, failed };
-        }
-        for (key, code) in refused {
-            self.detach(&code, key);
-        }
-        let gone: Vec<&String> =
-            claim.taken.keys().filter(|code| !failed.contains(*code)).collect();
-        for code in &gone {
-            self.bury_or_remove(code, claim.lease.worker);
-        }
-        let lease = &mut self.claim_mut(id).lease;
-        let rows = gone.len() as u64;
-        (lease.finished, lease.rows_deleted) = (true, Some(rows));
-        lease.silent = false;
-        lease.heirs.clear();
-        Answer::Finished { rows, failed }
-    }
-
-    fn detach(&mut self, code: &str, key: String) {
-        let paste = self.paste_mut(code);
-        paste.status = Status::NotExpired;
-        (paste.body, paste.doomed_key) = (None, Some(key));
-        paste.attempts += 1;
-        paste.retry = match paste.attempts >= MAX_ATTEMPTS {
-            true => When::Infinity,
-            false => backoff(paste.attempts),
-        };
-        paste.blame = Blame::S3;
-    }
-
-    fn bury_or_remove(&mut self, code: &str, worker: usize) {
-        if worker + 1 < WORKERS {
-            self.pastes.remove(code);
-            return;
-        }
-        let paste = self.paste_mut(code);
-        paste.status = Status::Deleted;
-        (paste.body, paste.doomed_key, paste.retry) = (None, None, When::Unset);
     }
 }
 

@@ -63,6 +63,9 @@ impl Worker {
         }
         failpoint::reached("claim.marked");
         self.remember(&transaction, &unclaimable).await?;
+        if !unclaimable.is_empty() {
+            failpoint::reached("claim.remembered");
+        }
         self.open.lose_sight();
         transaction.commit().await?;
         self.open.regain_sight(1);

@@ -56,6 +56,7 @@ impl Worker {
     ) -> Result<Removed, TryError> {
         let id = claim.fence.claim;
         let mut rows = self.lock_rows(transaction, claim).await?;
+        failpoint::reached("finish.locked");
         report_gone(id, &rows.gone);
         let (mut bad, homeless) = place_keys(&objects.bad, &mut rows, claim);
         if !homeless.is_empty() && !rows.blocked.is_empty() {
@@ -70,6 +71,7 @@ impl Worker {
             claim.pastes.iter().filter(|paste| rows.ours.contains(&paste.short_code)).collect();
         let stubborn = self.delete_good(transaction, id, &codes, &mut removed.rows).await?;
         removed.dead_letters += self.detach_each(transaction, id, &stubborn).await?;
+        failpoint::reached("finish.leftovers");
         bad.extend(stubborn);
         bad.extend(rows.blocked.iter().map(|code| uncounted(code, LOCKED)));
         removed.failed = named(&bad);
