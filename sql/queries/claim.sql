@@ -5,6 +5,8 @@
 -- rows in cleanup_unclaimable at all.
 -- One `attempts` class per batch, the class of the row that is due first; a tenth the size for
 -- each attempt, so that a row that kills its worker ends up alone.
+-- Fewer than `picked`, or one of NULLs: a trigger of pastes swallows the UPDATE; not `is_timed`: one
+-- changes deletion_initiated_at, by which a claim knows its rows.
 -- Zero rows: nothing is due, or others hold all of it, or the first due row must run alone.
 WITH due AS MATERIALIZED (
     -- Bounded before anything is filtered: looking for so many rows of one class would walk the
@@ -35,15 +37,20 @@ WITH due AS MATERIALIZED (
     INSERT INTO deletion_claims (worker, rows_claimed)
     SELECT $1, count(*) FROM batch HAVING count(*) > 0
     RETURNING id
+), marked AS (
+    UPDATE pastes
+    SET deletion_status = 'DELETION_IN_PROGRESS',
+        deletion_initiated_at = now(),
+        claim_id = (SELECT id FROM claim)
+    -- An array, not a join: one walk through the primary key, in its order.
+    WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
+    RETURNING claim_id, short_code, content_hash, doomed_key, attempts,
+              -- By itself, and not with its worker.
+              last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
+                  AS failed_before,
+              coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at
 )
-UPDATE pastes
-SET deletion_status = 'DELETION_IN_PROGRESS',
-    deletion_initiated_at = now(),
-    claim_id = (SELECT id FROM claim)
--- An array, not a join: one walk through the primary key, in its order.
-WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
-RETURNING claim_id, short_code, content_hash, doomed_key, attempts,
-          -- By itself, and not with its worker.
-          last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
-              AS failed_before,
-          coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at
+SELECT marked.*, picked.rows AS picked, deletion_initiated_at = now() AS is_timed
+FROM (SELECT count(*) AS rows FROM batch) AS picked
+LEFT JOIN marked ON true
+WHERE picked.rows > 0

@@ -1,5 +1,5 @@
 -- Claim, careful, after Postgres refused to mark a whole batch: lock the rows that claim.sql would take.
--- $1 batch size, $2 low-water mark (NULL = none), $3 highest `attempts` that may be claimed now.
+-- $1 batch size, $2 highest `attempts` that may be claimed now, $3 low-water mark (NULL = none).
 -- The conditions are those of claim.sql. Zero rows: nothing is due, or others hold all of it.
 WITH due AS MATERIALIZED (
     SELECT short_code, attempts
@@ -7,7 +7,7 @@ WITH due AS MATERIALIZED (
     WHERE deletion_status = 'NOT_EXPIRED'
       AND coalesce(retry_at, expires_at) <= now()
       AND expires_at <= now()
-      AND coalesce(retry_at, expires_at) >= coalesce($2::timestamptz, '-infinity')
+      AND coalesce(retry_at, expires_at) >= coalesce($3::timestamptz, '-infinity')
       AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
     ORDER BY coalesce(retry_at, expires_at)
     LIMIT $1::int
@@ -15,7 +15,7 @@ WITH due AS MATERIALIZED (
 ), ranked AS (
     SELECT short_code, attempts, row_number() OVER () AS place
     FROM due
-    WHERE attempts = (SELECT attempts FROM due LIMIT 1) AND attempts <= $3::int
+    WHERE attempts = (SELECT attempts FROM due LIMIT 1) AND attempts <= $2::int
 )
 SELECT short_code
 FROM ranked

@@ -1,6 +1,7 @@
 -- Orphans: rows that could not be put back because another transaction held their content row locked
 -- (the trigger pastes_return), and whose time has come. It costs them no attempt.
--- $1 is not needed here; $2 rows per transaction.
+-- $1 is not needed here; $2 rows per transaction, $3 rows that this sweep has
+-- tried already.
 -- Zero rows: none are left, or others hold them.
 SELECT short_code, false AS released, false AS counts
 FROM pastes
@@ -8,5 +9,6 @@ WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL
   AND retry_at > deletion_initiated_at AND retry_at <= now()
   AND $1::float8 IS NOT NULL
+  AND pastes.short_code <> ALL ($3::text[])
 LIMIT $2::int
 FOR NO KEY UPDATE SKIP LOCKED

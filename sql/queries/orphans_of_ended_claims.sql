@@ -2,7 +2,8 @@
 -- transaction held them, or a trigger refused to change them; or somebody has ended or deleted it by
 -- hand. Goes from claim to claim along pastes_claim_idx; under a long transaction that is a walk over
 -- all dead entries of the night, so not at every tick.
--- $1 stuck_after in seconds, $2 rows per transaction.
+-- $1 stuck_after in seconds, $2 rows per transaction, $3 rows that this sweep has
+-- tried already.
 -- Zero rows: none are left, or others hold them.
 WITH RECURSIVE held (claim_id) AS (
     (SELECT claim_id FROM pastes
@@ -33,5 +34,6 @@ WHERE deletion_status = 'DELETION_IN_PROGRESS'
   -- Whoever held a claim that has ended is fenced off: nobody needs to be waited for.
   AND (ended.id IS NOT NULL
        OR coalesce(deletion_initiated_at, '-infinity') < now() - $1::float8 * interval '1 second')
+  AND pastes.short_code <> ALL ($3::text[])
 LIMIT $2::int
 FOR NO KEY UPDATE OF pastes SKIP LOCKED

@@ -21,4 +21,4 @@ SET deletion_status = 'NOT_EXPIRED',
                       ELSE last_error END
 FROM back
 WHERE pastes.short_code = back.short_code
-RETURNING deletion_status = 'DELETION_IN_PROGRESS' AS waits
+RETURNING pastes.short_code, deletion_status = 'DELETION_IN_PROGRESS' AS waits

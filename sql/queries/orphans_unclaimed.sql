@@ -1,6 +1,7 @@
 -- Orphans: rows in progress without a claim (something else marked them), by the seeds' rule:
 -- deletion_initiated_at older than stuck_after.
--- $1 stuck_after in seconds, $2 rows per transaction.
+-- $1 stuck_after in seconds, $2 rows per transaction, $3 rows that this sweep has
+-- tried already.
 -- Zero rows: none are left, or others hold them.
 SELECT short_code, false AS released, true AS counts
 FROM pastes
@@ -9,6 +10,7 @@ WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
   -- Those wait for their content row: see orphans_deferred.sql.
   AND (retry_at IS NULL OR retry_at <= deletion_initiated_at OR retry_at = 'infinity')
+  AND pastes.short_code <> ALL ($3::text[])
 ORDER BY deletion_initiated_at
 LIMIT $2::int
 FOR NO KEY UPDATE SKIP LOCKED

@@ -1,11 +1,3 @@
--- Purge: tombstones past their retention. Only the fleet's own: a DELETED row that somebody else
--- made may still be counted by its body, or owe an object.
--- $1 retention in seconds, $2 rows per statement.
-DELETE FROM pastes
-WHERE short_code IN (
-    SELECT short_code FROM pastes
-    WHERE deletion_status = 'DELETED' AND content_hash IS NULL AND doomed_key IS NULL
-      AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
-    ORDER BY deletion_initiated_at
-    LIMIT $2::int)
-  AND deletion_status = 'DELETED' AND content_hash IS NULL AND doomed_key IS NULL
+-- Purge: tombstones past their retention go. They are locked.
+-- $1 short codes.
+DELETE FROM pastes WHERE short_code = ANY ($1)

@@ -3,7 +3,7 @@
 -- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
 -- many attempts (NULL = never: only a row that failed alone is dead-lettered),
 -- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process, $8 short codes
--- (NULL = all of the claim). By the claim's id and its time, as in finish_delete.sql.
+-- (NULL = all of the claim), $9 true when they come last from now on, for every paste of it failed. By the claim's id and its time, as in finish_delete.sql.
 -- In hash order: the trigger pastes_return locks their bodies one by one, and a release locks its
 -- own in that order, too, so that the two seldom wait for each other. A row whose body it cannot lock
 -- stays in progress under no claim.
@@ -23,6 +23,7 @@ SET deletion_status = 'NOT_EXPIRED',
     content_hash = CASE WHEN $2::boolean THEN NULL ELSE content_hash END,
     attempts = CASE WHEN $3::boolean THEN least(attempts + 1, 32767) ELSE attempts END,
     retry_at = CASE
+        WHEN $9::boolean THEN now() + $6::float8 * interval '1 second'
         WHEN NOT $3::boolean THEN retry_at
         WHEN attempts >= $7::int AND attempts + 1 >= $5::int THEN 'infinity'
         ELSE now() + least((attempts + 1) ^ 2, $6::float8) * interval '1 second'

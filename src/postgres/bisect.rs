@@ -20,8 +20,9 @@ use super::{Fault, describe};
 pub const IN_A_ROW: usize = 20;
 /// Parts that fail only after a wait are found in fewer steps.
 const WIDE: usize = 16;
-/// What is not tried by then is left for later: the whole step has `ANSWER_WITHIN`.
-const WITHIN: Duration = Duration::from_secs(40);
+/// What is not tried by then is left for later. Less than the TTL of the lock that a claim holds, and
+/// than what a whole step has (`ANSWER_WITHIN`).
+const WITHIN: Duration = Duration::from_secs(20);
 /// First in a careful transaction: whoever waits for a lock is found soon. Deferred constraints would
 /// otherwise fail at COMMIT, when it is too late to tell whose.
 pub const CAREFULLY: &str = "SET LOCAL lock_timeout = 500; SET CONSTRAINTS ALL IMMEDIATE";
@@ -30,7 +31,45 @@ const SOON: &str = "SET LOCAL statement_timeout = 5000";
 const AS_USUAL: &str = "SET LOCAL statement_timeout TO DEFAULT";
 
 /// A write to some units of a batch, on its way.
-pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + Send + 'a>>;
+pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<u64, Refusal>> + Send + 'a>>;
+
+/// Why some units could not be written.
+#[derive(Debug)]
+pub enum Refusal {
+    Postgres(Error),
+    /// The statement succeeded, but not for all of them: a trigger or rule swallows it.
+    Swallowed,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+impl Refusal {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Postgres(error) => Fault::of(error),
+            Self::Swallowed => Fault::Unclear,
+        }
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Self::Postgres(error) => describe(error),
+            Self::Swallowed => SWALLOWED.into(),
+        }
+    }
+}
+
+/// What a statement answered that must have changed so many rows.
+pub fn all_of(changed: u64, rows: usize) -> Result<u64, Refusal> {
+    if changed == rows as u64 { Ok(changed) } else { Err(Refusal::Swallowed) }
+}
+
+pub const SWALLOWED: &str = "the statement succeeded, but the row is as it was: a trigger or rule of \
+                             the table swallows it; drop it, or let it spare the cleanup's login";
 
 /// What is to be done with the units.
 pub trait Write<T> {
@@ -43,6 +82,8 @@ pub struct Failed<T> {
     pub unit: T,
     pub error: String,
     pub fault: Fault,
+    /// False: there was no time for it.
+    pub was_tried: bool,
 }
 
 /// What became of the units.
@@ -82,12 +123,11 @@ impl Blame {
         self.in_a_row.store(0, Ordering::Release);
     }
 
-    /// Whether a failure counts as an attempt of its row. `is_fresh`: it never failed by itself
-    /// before.
-    pub fn counts(&self, fault: Fault, is_fresh: bool) -> bool {
+    /// Whether a failure counts as an attempt of its row.
+    pub fn counts(&self, fault: Fault) -> bool {
         match fault {
             Fault::Row => true,
-            Fault::Unclear => !is_fresh || self.succeeded.load(Ordering::Acquire),
+            Fault::Unclear => self.succeeded.load(Ordering::Acquire),
             Fault::Locked | Fault::Slow | Fault::Transient => false,
         }
     }
@@ -136,11 +176,11 @@ pub async fn apply_to_good<T: Clone>(
                 search.samples_left = None;
                 blame.succeeded();
             }
-            Err(error) => match Fault::of(&error) {
-                Fault::Transient => return Err(error.into()),
-                fault => {
+            Err(refusal) => match (refusal.fault(), refusal) {
+                (Fault::Transient, Refusal::Postgres(error)) => return Err(error.into()),
+                (fault, refusal) => {
                     savepoint.rollback().await?;
-                    search.narrow(part, &error, fault);
+                    search.narrow(part, &refusal, fault);
                     let fresh = |unit: &T| fault == Fault::Unclear && is_fresh(unit);
                     if part.len() == 1 && part.iter().any(fresh) && search.is_hopeless(blame) {
                         return Err(ApplyError::Database(search.applied.failed));
@@ -160,6 +200,7 @@ impl<T: Clone> Search<'_, T> {
             unit: unit.clone(),
             error: error.into(),
             fault: Fault::Slow,
+            was_tried: false,
         });
         self.applied.failed.extend(later);
     }
@@ -188,9 +229,10 @@ impl<T: Clone> Search<'_, T> {
 }
 
 impl<'a, T: Clone> Search<'a, T> {
-    fn narrow(&mut self, part: &'a [T], error: &Error, fault: Fault) {
+    fn narrow(&mut self, part: &'a [T], refusal: &Refusal, fault: Fault) {
         if let [unit] = part {
-            let failed = Failed { unit: unit.clone(), error: describe(error), fault };
+            let unit = unit.clone();
+            let failed = Failed { unit, error: refusal.reason(), fault, was_tried: true };
             return self.applied.failed.push(failed);
         }
         let ways = if matches!(fault, Fault::Locked | Fault::Slow) { WIDE } else { 2 };

@@ -2,6 +2,8 @@
 //! another transaction held them, or somebody ended or deleted it by hand. Nothing is ever left behind
 //! for good, so they are reset by their age.
 
+use std::sync::{Mutex, PoisonError};
+
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error;
 use tracing::{error, warn};
@@ -10,7 +12,11 @@ use super::reset::IN_ORDER;
 use crate::{
     config::Settings,
     failpoint,
-    postgres::bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, apply_to_good},
+    postgres::{
+        Fault,
+        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, apply_to_good},
+        describe,
+    },
 };
 
 const STAMP: &str = include_str!("../../sql/queries/orphans_stamp.sql");
@@ -41,42 +47,59 @@ struct Orphan {
     counts: bool,
 }
 
-/// Resets a bounded number of them. Zero: none are left.
+/// Looks at a bounded number of them, and resets those that can be. `tried`: those of this sweep.
+/// `None`: none are left.
 pub(super) async fn reset_orphans(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     look: Look,
-) -> Result<u64, Error> {
+    tried: &mut Vec<String>,
+) -> Result<Option<u64>, Error> {
     failpoint::reached("orphans.before");
-    transaction.execute(STAMP, &[&ROWS_PER_TRANSACTION]).await?;
+    stamp(transaction).await?;
     failpoint::reached("orphans.stamped");
     let thorough = (look == Look::Thorough).then_some(OF_ENDED_CLAIMS);
     for kind in [DEFERRED, UNCLAIMED].into_iter().chain(thorough) {
-        let orphans = find(transaction, settings, kind).await?;
+        let orphans = find(transaction, settings, kind, tried).await?;
         if orphans.is_empty() {
             continue;
         }
         // None, if all of them must still wait: they keep no others from it.
-        let rows = put_back(transaction, settings, &orphans).await?;
+        let (rows, left) = put_back(transaction, settings, &orphans).await?;
         failpoint::reached("orphans.reset");
+        tried.extend(left);
         if rows > 0 {
             warn!(rows, "reset {rows} pastes that were in progress without an open claim");
-            return Ok(rows);
         }
+        return Ok(Some(rows));
     }
-    Ok(0)
+    Ok(None)
+}
+
+/// Gives rows without a time one. A row that a trigger does not let us change keeps no others from it.
+async fn stamp(transaction: &mut Transaction<'_>) -> Result<(), Error> {
+    let savepoint = transaction.savepoint("stamp").await?;
+    match savepoint.execute(STAMP, &[&ROWS_PER_TRANSACTION]).await {
+        Ok(_) => savepoint.commit().await,
+        Err(refusal) if Fault::of(&refusal) != Fault::Transient => {
+            error!("rows in progress without a time cannot be given one: {}", describe(&refusal));
+            savepoint.rollback().await
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// All but those that cannot be put back right now, because a trigger refuses it, say: these are found
-/// by bisection, and wait for the next sweep.
+/// by bisection, returned, and wait for the next sweep.
 async fn put_back(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     orphans: &[Orphan],
-) -> Result<u64, Error> {
+) -> Result<(u64, Vec<String>), Error> {
     transaction.batch_execute(CAREFULLY).await?;
     transaction.batch_execute(IN_ORDER).await?;
-    let put_back = PutBack { cap_s: settings.worker.backoff_cap.as_secs_f64() };
+    let cap_s = settings.worker.backoff_cap.as_secs_f64();
+    let put_back = PutBack { cap_s, waiting: Mutex::default() };
     let applied =
         apply_to_good(transaction, orphans, &Blame::default(), |_| false, &put_back).await;
     let (rows, failed) = match applied {
@@ -87,11 +110,15 @@ async fn put_back(
     for bad in failed.iter().take(NAMED) {
         error!("paste {:?} cannot be reset: {}", bad.unit.short_code, bad.error);
     }
-    Ok(rows)
+    let mut left = put_back.waiting.into_inner().unwrap_or_else(PoisonError::into_inner);
+    left.extend(failed.into_iter().map(|bad| bad.unit.short_code));
+    Ok((rows, left))
 }
 
 struct PutBack {
     cap_s: f64,
+    /// Those that still wait for their content row.
+    waiting: Mutex<Vec<String>>,
 }
 
 impl Write<Orphan> for PutBack {
@@ -102,7 +129,11 @@ impl Write<Orphan> for PutBack {
         let counts: Vec<bool> = part.iter().map(|orphan| orphan.counts).collect();
         Box::pin(async move {
             let rows = transaction.query(RESET, &[&codes, &released, &counts, &self.cap_s]).await?;
-            Ok(rows.iter().filter(|row| !row.get::<_, bool>("waits")).count() as u64)
+            let (waiting, back): (Vec<_>, Vec<_>) =
+                rows.iter().partition(|row| row.get::<_, bool>("waits"));
+            let waiting = waiting.iter().map(|row| row.get("short_code"));
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
+            Ok(back.len() as u64)
         })
     }
 }
@@ -111,9 +142,10 @@ async fn find(
     transaction: &Transaction<'_>,
     settings: &Settings,
     query: &str,
+    tried: &[String],
 ) -> Result<Vec<Orphan>, Error> {
     let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
-    let rows = transaction.query(query, &[&stuck_after, &ROWS_PER_TRANSACTION]).await?;
+    let rows = transaction.query(query, &[&stuck_after, &ROWS_PER_TRANSACTION, &tried]).await?;
     let orphan = |row: &tokio_postgres::Row| Orphan {
         short_code: row.get("short_code"),
         released: row.get("released"),

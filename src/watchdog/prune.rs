@@ -1,12 +1,17 @@
 //! Forgetting: claim history and tombstones past their retention.
 
-use deadpool_postgres::{Pool, PoolError};
-use tracing::info;
+use deadpool_postgres::{Pool, PoolError, Transaction};
+use tracing::{info, warn};
 
-use crate::{config::Settings, failpoint};
+use crate::{
+    config::Settings,
+    failpoint,
+    postgres::bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, all_of, apply_to_good},
+};
 
 const PRUNE_CLAIMS: &str = include_str!("../../sql/queries/prune_claims.sql");
-const PURGE_TOMBSTONES: &str = include_str!("../../sql/queries/purge_tombstones.sql");
+const TOMBSTONES: &str = include_str!("../../sql/queries/tombstones.sql");
+const PURGE: &str = include_str!("../../sql/queries/purge_tombstones.sql");
 const ROWS_PER_STATEMENT: i32 = 5000;
 /// The rest waits for the next tick: a sidecar never takes long.
 const STATEMENTS_PER_TICK: usize = 20;
@@ -22,9 +27,8 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     let history = settings.retention.history.as_secs_f64();
     let tombstones = settings.retention.tombstones.as_secs_f64();
     let pruned = Pruned {
-        claims: in_chunks(pool, PRUNE_CLAIMS, history, ["prune.before", "prune.after"]).await?,
-        tombstones: in_chunks(pool, PURGE_TOMBSTONES, tombstones, ["purge.before", "purge.after"])
-            .await?,
+        claims: prune_claims(pool, history).await?,
+        tombstones: purge(pool, tombstones).await?,
     };
     if pruned.claims + pruned.tombstones > 0 {
         let Pruned { claims, tombstones } = pruned;
@@ -33,22 +37,58 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     Ok(pruned)
 }
 
-async fn in_chunks(
-    pool: &Pool,
-    statement: &str,
-    retention_s: f64,
-    [before, after]: [&'static str; 2],
-) -> Result<u64, PoolError> {
+async fn prune_claims(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
     let client = pool.get().await?;
     let mut total = 0;
     for _ in 0..STATEMENTS_PER_TICK {
-        failpoint::reached(before);
-        let rows = client.execute(statement, &[&retention_s, &ROWS_PER_STATEMENT]).await?;
-        failpoint::reached(after);
+        failpoint::reached("prune.before");
+        let rows = client.execute(PRUNE_CLAIMS, &[&retention_s, &ROWS_PER_STATEMENT]).await?;
+        failpoint::reached("prune.after");
         total += rows;
         if rows < ROWS_PER_STATEMENT as u64 {
             break;
         }
     }
     Ok(total)
+}
+
+/// A tombstone that a trigger or a lock of the owner's keeps, keeps no others.
+async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
+    let mut client = pool.get().await?;
+    let (mut total, mut kept) = (0, Vec::new());
+    for _ in 0..STATEMENTS_PER_TICK {
+        let mut transaction = client.transaction().await?;
+        let found =
+            transaction.query(TOMBSTONES, &[&retention_s, &ROWS_PER_STATEMENT, &kept]).await?;
+        let codes: Vec<String> = found.iter().map(|row| row.get("short_code")).collect();
+        if codes.is_empty() {
+            break;
+        }
+        failpoint::reached("purge.before");
+        transaction.batch_execute(CAREFULLY).await?;
+        let applied =
+            apply_to_good(&mut transaction, &codes, &Blame::default(), |_| false, &Purge).await;
+        let (purged, failed) = match applied {
+            Ok(applied) => (applied.written, applied.failed),
+            Err(ApplyError::Postgres(error)) => return Err(error.into()),
+            Err(ApplyError::Database(failed)) => (0, failed),
+        };
+        transaction.commit().await?;
+        failpoint::reached("purge.after");
+        if let Some(first) = failed.first() {
+            let (rows, code, error) = (failed.len(), &first.unit, &first.error);
+            warn!(rows, "{rows} tombstones cannot be purged; the first, {code:?}: {error}");
+        }
+        kept.extend(failed.into_iter().map(|failed| failed.unit));
+        total += purged;
+    }
+    Ok(total)
+}
+
+struct Purge;
+
+impl Write<String> for Purge {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
+        Box::pin(async move { all_of(transaction.execute(PURGE, &[&part]).await?, part.len()) })
+    }
 }

@@ -17,7 +17,7 @@ use crate::{
     failpoint,
     postgres::{
         Fault,
-        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, apply_to_good},
+        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, all_of, apply_to_good},
         describe,
     },
 };
@@ -69,8 +69,8 @@ pub enum Why<'a> {
     GivenBack(&'a str),
     /// The same, because much content is missing: its pastes keep their hashes for whoever looks why.
     Braked(&'a str),
-    /// The same, and these pastes are tried last, for each of them failed (with this error) when it was
-    /// tried alone.
+    /// The same, and its pastes are tried last, for every one of them failed; these when they were tried
+    /// alone, with these errors.
     Failing(&'a str, &'a [(String, String)]),
 }
 
@@ -124,6 +124,8 @@ async fn reset_all(
     claim: &LockedClaim,
     why: Why<'_>,
 ) -> Result<Reset, Error> {
+    // Constraints that would wait for the COMMIT are judged here, where the rows can be told apart.
+    transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await?;
     let homeless = hand_on_debts(transaction, claim, None).await?;
     failpoint::reached("reset.debts_handed_on");
     transaction.batch_execute(IN_ORDER).await?;
@@ -144,9 +146,11 @@ async fn reset_good(
     transaction.batch_execute(IN_ORDER).await?;
     let rows = transaction.query(LOCK, &[&claim.id]).await?;
     failpoint::reached("reset.locked");
-    let codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
+    let mut codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
     let held_by_others =
         rows.first().map_or(0, |row| row.get::<_, i64>("rows")) - codes.len() as i64;
+    let refused = refused_heirs(transaction, claim, &codes).await?;
+    codes.retain(|code| !refused.contains(code));
     let homeless = hand_on_debts(transaction, claim, Some(&codes)).await?;
     if codes.is_empty() || (homeless && held_by_others != 0) {
         // Only a row that another transaction holds could remember the key: later.
@@ -166,7 +170,7 @@ async fn reset_good(
         error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
     }
     failpoint::reached("reset.good_reset");
-    let left = failed.len() + usize::try_from(held_by_others).unwrap_or_default();
+    let left = failed.len() + refused.len() + usize::try_from(held_by_others).unwrap_or_default();
     warn!(
         claim = claim.id,
         "claim {}: {left} pastes are left for a later sweep: {}",
@@ -216,8 +220,18 @@ async fn put_back(
     let dead_at = (claim.rows_claimed == 1).then_some(i32::from(settings.worker.max_attempts));
     let alone_from = attempts_with_company(settings.worker.batch_size) + 1;
     let cap = settings.worker.backoff_cap.as_secs_f64();
-    let told: [&(dyn ToSql + Sync); 8] =
-        [&claim.id, &claim.released, &counts, &last_error, &dead_at, &cap, &alone_from, &codes];
+    let last = matches!(why, Why::Failing(..));
+    let told: [&(dyn ToSql + Sync); 9] = [
+        &claim.id,
+        &claim.released,
+        &counts,
+        &last_error,
+        &dead_at,
+        &cap,
+        &alone_from,
+        &codes,
+        &last,
+    ];
     transaction.query(PASTES, &told).await
 }
 
@@ -244,6 +258,46 @@ async fn close(
     failpoint::reached("reset.closed");
     let left = rows.iter().filter(|row| row.get::<_, bool>("waits")).count();
     Ok(Reset { claims: 1, rows: rows.len() - left, dead_letters, left })
+}
+
+/// Heirs that a trigger or constraint does not let us change: their keys must go to others.
+async fn refused_heirs(
+    transaction: &mut Transaction<'_>,
+    claim: &LockedClaim,
+    codes: &[String],
+) -> Result<HashSet<String>, Error> {
+    let codes: HashSet<&String> = codes.iter().collect();
+    let owed = claim.heirs.iter().cloned().zip(claim.doomed_keys.iter().cloned());
+    let owed: Vec<(String, String)> = owed.filter(|(heir, _)| codes.contains(heir)).collect();
+    let applied =
+        apply_to_good(transaction, &owed, &Blame::default(), |_| false, &HandOn(claim.id)).await;
+    let failed = match applied {
+        Ok(applied) => applied.failed,
+        Err(ApplyError::Postgres(error)) => return Err(error),
+        Err(ApplyError::Database(failed)) => failed,
+    };
+    for bad in &failed {
+        error!("paste {:?} cannot take over a key: {}", bad.unit.0, bad.error);
+    }
+    Ok(failed.into_iter().map(|bad| bad.unit.0).collect())
+}
+
+struct HandOn(i64);
+
+impl Write<(String, String)> for HandOn {
+    fn write<'a>(
+        &'a self,
+        transaction: &'a Transaction<'_>,
+        part: &'a [(String, String)],
+    ) -> Writing<'a> {
+        let (heirs, keys): (Vec<&str>, Vec<&str>) =
+            part.iter().map(|(heir, key)| (&**heir, &**key)).unzip();
+        Box::pin(async move {
+            let told: [&(dyn ToSql + Sync); 4] = [&self.0, &heirs, &keys, &None::<Vec<&str>>];
+            let found = transaction.query(HEIRS, &told).await?;
+            all_of(found.len() as u64, part.len())
+        })
+    }
 }
 
 /// Every key that the claim doomed goes to the row that owes it. True when a key found no row.

@@ -76,11 +76,18 @@ impl From<tokio_postgres::Error> for SweepError {
     }
 }
 
+/// What could not be reset in this sweep, and is not tried again in it.
+#[derive(Default)]
+struct Tried {
+    claims: Vec<i64>,
+    pastes: Vec<String>,
+}
+
 /// Resets all that is stuck right now.
 pub async fn sweep(pool: &Pool, settings: &Settings, look: Look) -> Result<Swept, SweepError> {
-    let (mut swept, mut stubborn) = (Swept::default(), Vec::new());
-    while answered(sweep_some(pool, settings, look, &mut swept, &mut stubborn)).await? {}
-    swept.stubborn = stubborn.len();
+    let (mut swept, mut tried) = (Swept::default(), Tried::default());
+    while answered(sweep_some(pool, settings, look, &mut swept, &mut tried)).await? {}
+    swept.stubborn = tried.claims.len();
     Ok(swept)
 }
 
@@ -90,7 +97,7 @@ async fn sweep_some(
     settings: &Settings,
     look: Look,
     swept: &mut Swept,
-    stubborn: &mut Vec<i64>,
+    tried: &mut Tried,
 ) -> Result<bool, SweepError> {
     let mut client = pool.get().await?;
     let mut transaction = client.transaction().await?;
@@ -99,20 +106,21 @@ async fn sweep_some(
         return Ok(false);
     }
     failpoint::reached("sweep.before");
-    let claims = reset_silent(&mut transaction, settings, &mut swept.reset, stubborn).await?;
+    let claims =
+        reset_silent(&mut transaction, settings, &mut swept.reset, &mut tried.claims).await?;
     let orphans = match claims {
-        0 => reset_orphans(&mut transaction, settings, look).await?,
-        _ => 0,
+        0 => reset_orphans(&mut transaction, settings, look, &mut tried.pastes).await?,
+        _ => None,
     };
     transaction.commit().await?;
     if claims > 0 {
         failpoint::reached("sweep.committed");
     }
-    if orphans > 0 {
+    if orphans > Some(0) {
         failpoint::reached("orphans.committed");
     }
-    swept.orphans += orphans;
-    Ok(claims > 0 || orphans > 0)
+    swept.orphans += orphans.unwrap_or_default();
+    Ok(claims > 0 || orphans.is_some())
 }
 
 async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {

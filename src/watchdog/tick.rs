@@ -76,6 +76,7 @@ impl Watchdog {
         if look == Look::Thorough && !swept.not_elected {
             *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         }
+        self.unless_forbidden(self.note_tick().await)?;
         let pruned = match swept.not_elected {
             true => Pruned::default(),
             false => {
@@ -83,7 +84,6 @@ impl Watchdog {
                 prune(&self.pool, &self.settings).await?
             }
         };
-        self.unless_forbidden(self.note_tick().await)?;
         self.metrics.ticked(started.elapsed(), &pruned);
         Ok(Ticked { swept, pruned })
     }

@@ -31,6 +31,8 @@ pub(super) enum BatchEnd {
     Troubled(String),
     /// Given back because of something that only a person can mend: stop.
     Hopeless(String),
+    /// Given back because every paste of it failed: the pastes, or the database?
+    EveryPasteFails(String),
     /// Given back because suspiciously much would go: stop.
     Brake(String),
 }
@@ -126,7 +128,8 @@ impl Worker {
                 let reason = fault.to_string();
                 let why = Why::Failing(&fault.error, &fault.pastes);
                 let still_open = !self.give_back_or_say(claim, why).await;
-                (BatchEnd::Hopeless(reason), still_open)
+                self.tally.failed(fault.pastes.into_iter().map(|(code, _)| code));
+                (BatchEnd::EveryPasteFails(reason), still_open)
             }
             Err(StepError::Brake(reason)) => {
                 let still_open = !self.give_back_or_say(claim, Why::Braked(&reason)).await;
@@ -140,7 +143,7 @@ impl Worker {
         self.open.progress(id, STEP_PATIENCE + SLACK);
         let given_back = self.hand_in(claim.fence, why).await;
         match &given_back {
-            Ok(reset) => self.tally.given_back(reset.claims),
+            Ok(reset) => self.tally.given_back(reset),
             Err(failure) => warn!(claim = id, "claim {id} could not be given back yet: {failure}"),
         }
         given_back.is_ok()

@@ -46,6 +46,17 @@ pub enum ClaimError {
     /// Somebody has migrated the database while this worker ran.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+    /// Fewer rows were marked than were picked: a careful claim finds out which.
+    #[error("claiming failed: not all pastes could be marked")]
+    Swallowed,
+    #[error(
+        "claiming failed: a trigger of pastes changes deletion_initiated_at, by which a claim knows \
+         its rows; drop it, or let it spare that column"
+    )]
+    Retimed,
+    /// Every paste waits for a lock, or takes too long.
+    #[error("claiming failed: {0}")]
+    Waiting(String),
     /// No paste at all can be marked.
     #[error("claiming failed: {0}")]
     Database(DatabaseFault),
@@ -64,8 +75,8 @@ impl ClaimError {
     pub fn is_hopeless(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_hopeless(error),
-            Self::Schema(_) | Self::Database(_) => true,
-            Self::Postgres(_) | Self::NoLock(_) => false,
+            Self::Schema(_) | Self::Database(_) | Self::Retimed => true,
+            Self::Postgres(_) | Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
         }
     }
 
@@ -73,6 +84,7 @@ impl ClaimError {
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
+            Self::Swallowed => true,
             _ => false,
         }
     }
@@ -174,6 +186,12 @@ impl Worker {
         let asked: [&(dyn ToSql + Sync); 5] =
             [&self.id, &size, &wanted.mark, &most_attempts(wanted), &unclaimable];
         let rows = transaction.query(&claim, &asked).await.map_err(answered_no)?;
+        if rows.first().is_some_and(|row| row.get::<_, i64>("picked") != marked(&rows)) {
+            transaction.rollback().await?;
+            self.open.regain_sight(1);
+            return Err(ClaimError::Swallowed);
+        }
+        expect_our_time(&rows)?;
         if rows.is_empty() {
             // Waited for: rows that must run alone are locked by now, and the next one to hold the
             // lock would pass them by.
@@ -188,6 +206,19 @@ impl Worker {
         self.blame.claim.succeeded();
         self.tally.claimed(started.elapsed());
         Ok(to_claim(rows, self.id, started))
+    }
+}
+
+fn marked(rows: &[Row]) -> i64 {
+    let marked = rows.iter().filter(|row| row.get::<_, Option<i64>>("claim_id").is_some());
+    i64::try_from(marked.count()).unwrap_or(i64::MAX)
+}
+
+/// A claim knows its rows by its number and its time.
+fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
+    match rows.iter().all(|row| row.get::<_, Option<bool>>("is_timed") == Some(true)) {
+        true => Ok(()),
+        false => Err(ClaimError::Retimed),
     }
 }
 

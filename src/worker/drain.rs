@@ -14,7 +14,7 @@ use tokio::{
 use tracing::{error, info};
 
 use super::{
-    Worker, batch::BatchEnd, claim::Wanted, look::Sight, run::Options, stop::Stop,
+    Worker, batch::BatchEnd, claim::Wanted, doubt::Doubt, look::Sight, run::Options, stop::Stop,
     summary::StoppedBecause, throttle::Throttle,
 };
 use crate::{
@@ -44,6 +44,9 @@ pub(super) struct Drain {
     pub(super) trouble: Option<String>,
     /// What only a person can mend.
     pub(super) stop: Option<Stop>,
+    /// Every paste of a batch failed. Some of those that came due last tell whether it is the pastes
+    /// or the database.
+    pub(super) doubt: Option<Doubt>,
     /// Since when nothing has been finished although something was in trouble.
     pub(super) trouble_since: Option<Instant>,
     /// The size of the largest batch that was in trouble since then.
@@ -70,6 +73,7 @@ impl Drain {
             mark: None,
             trouble: None,
             stop: None,
+            doubt: None,
             trouble_since: None,
             troubled_rows: 0,
             troubles: 0,
@@ -91,6 +95,10 @@ impl Drain {
                 if let Some(stop) = self.wait_for_surroundings(reason).await {
                     return stop;
                 }
+                continue;
+            }
+            if self.doubt.is_some() {
+                self.resolve_doubt().await;
                 continue;
             }
             let room = self.batches.len() < self.worker.settings.worker.concurrency;
@@ -129,7 +137,7 @@ impl Drain {
         self.in_flight.values().map(|(_, rows)| *rows as u64).sum()
     }
 
-    fn set_off(&mut self, claim: Claim, size: u32) {
+    pub(super) fn set_off(&mut self, claim: Claim, size: u32) {
         self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
         self.idle_since = None;
         let max_rate = self.worker.settings.throttle.max_rate;
@@ -255,6 +263,7 @@ impl Drain {
         let flight = self.in_flight.remove(&task);
         match end {
             Ok(BatchEnd::Finished { rows }) => {
+                self.doubt = self.doubt.take().filter(|_| rows == 0);
                 // A lone paste that gets through does not prove that a batch would.
                 if rows * 2 >= self.troubled_rows {
                     self.trouble_since = None;
@@ -271,6 +280,7 @@ impl Drain {
             Ok(BatchEnd::Hopeless(reason)) => {
                 self.stop = Some((StoppedBecause::Failed, Some(reason)));
             }
+            Ok(BatchEnd::EveryPasteFails(reason)) => self.doubt_it(reason),
             Ok(BatchEnd::Brake(reason)) => {
                 self.stop = Some((StoppedBecause::Brake, Some(reason)));
             }

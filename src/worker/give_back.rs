@@ -86,7 +86,7 @@ impl Worker {
             warn!(claim, "claim {claim} is open, but nobody works on it: giving it back");
             let fence = Fence { claim: *claim, worker: self.id };
             let reset = self.give_back(fence, "left behind by its worker").await?;
-            self.tally.given_back(reset.claims);
+            self.tally.given_back(&reset);
         }
         self.open.regain_sight(looked_for);
         Ok(unknown.len())

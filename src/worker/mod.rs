@@ -9,6 +9,7 @@ pub mod claim;
 pub mod cli;
 pub mod delete_objects;
 mod detach;
+mod doubt;
 mod drain;
 pub mod dry_run;
 mod evict;

@@ -23,7 +23,11 @@ use crate::{
     claim::{Claim, Released, StepError},
     failpoint,
     objects::is_odd,
-    postgres::bisect::{Write, Writing, apply_to_good},
+    postgres::{
+        Fault,
+        bisect::{Refusal, Write, Writing, all_of, apply_to_good},
+        describe,
+    },
 };
 
 const STILL_NEEDED: &str = include_str!("../../sql/queries/release_still_needed.sql");
@@ -60,7 +64,7 @@ impl Worker {
         match mode {
             Mode::Whole => {
                 let all: Vec<&Body> = plan.bodies.iter().collect();
-                write(&transaction, &all).await?;
+                write(&transaction, &all).await.map_err(TryError::from_refusal)?;
                 self.blame.release.succeeded();
             }
             Mode::Careful => self.write_good(&mut transaction, &references, &mut plan).await?,
@@ -68,8 +72,13 @@ impl Worker {
         failpoint::reached("release.counted");
         let mut dead_letters = 0;
         if !plan.bad.is_empty() {
-            let detached = self.detach(&transaction, claim.fence.claim, &plan.bad, false).await?;
-            dead_letters = detached.dead_letters;
+            let detached = self.detach(&transaction, claim.fence.claim, &plan.bad, false).await;
+            // A row that cannot leave the claim now must not stay in it as a released one.
+            let cannot_leave = |error: tokio_postgres::Error| match Fault::of(&error) {
+                Fault::Transient => TryError::from(error),
+                _ => TryError::GiveBack(describe(&error)),
+            };
+            dead_letters = detached.map_err(cannot_leave)?.dead_letters;
             failpoint::reached("release.detached");
         }
         let released = plan.released();
@@ -101,8 +110,7 @@ impl Worker {
         let failed: Vec<_> =
             failed.into_iter().map(|bad| (bad.unit.hash.clone(), bad.error, bad.fault)).collect();
         for (hash, error, fault) in failed {
-            let counts = |paste: &crate::claim::Paste| blame.counts(fault, !paste.failed_before);
-            plan.take_out(&hash, references, &error, counts);
+            plan.take_out(&hash, references, &error, blame.counts(fault));
         }
         Ok(())
     }
@@ -134,7 +142,7 @@ impl Worker {
             self.judge_missing(claim, &plan, references, &locked.by_others)?;
         }
         for hash in &locked.by_others {
-            plan.take_out(hash, references, lock::BY_ANOTHER, |_| false);
+            plan.take_out(hash, references, lock::BY_ANOTHER, false);
         }
         self.spare_other_spellings(transaction, references, &mut plan, locked.keys_are_odd).await?;
         self.report_drift(claim, &plan);
@@ -160,7 +168,7 @@ impl Worker {
             .filter_map(|body| Some((body.hash.clone(), spared.get(&body.s3_key)?.clone())))
             .collect();
         for (hash, error) in hashes {
-            plan.take_out(&hash, references, &error, |_| false);
+            plan.take_out(&hash, references, &error, false);
         }
         Ok(())
     }
@@ -224,11 +232,9 @@ impl Write<&Body> for Counts {
     }
 }
 
-/// Writes the new counts, and removes the content rows that nobody needs.
-async fn write(
-    transaction: &Transaction<'_>,
-    bodies: &[&Body],
-) -> Result<u64, tokio_postgres::Error> {
+/// Writes the new counts, and removes the content rows that nobody needs. A row that stays although its
+/// DELETE succeeded would outlive its object, and be shared by whoever stores the same body next.
+async fn write(transaction: &Transaction<'_>, bodies: &[&Body]) -> Result<u64, Refusal> {
     let (last, survivors): (Vec<&Body>, Vec<&Body>) =
         bodies.iter().partition(|body| body.loses_its_last() || body.is_newer);
     let (doomed, drifted): (Vec<&Body>, Vec<&Body>) =
@@ -237,17 +243,20 @@ async fn write(
     if !survivors.is_empty() {
         let subtract = transaction.prepare_cached(SUBTRACT).await?;
         let references: Vec<i32> = survivors.iter().map(|body| body.references).collect();
-        written += transaction.execute(&subtract, &[&hashes(&survivors), &references]).await?;
+        let changed = transaction.execute(&subtract, &[&hashes(&survivors), &references]).await?;
+        written += all_of(changed, survivors.len())?;
     }
     failpoint::reached("release.subtracted");
     if !drifted.is_empty() {
         let recount = transaction.prepare_cached(RECOUNT).await?;
         let holders: Vec<i64> = drifted.iter().map(|body| body.other_holders).collect();
-        written += transaction.execute(&recount, &[&hashes(&drifted), &holders]).await?;
+        let changed = transaction.execute(&recount, &[&hashes(&drifted), &holders]).await?;
+        written += all_of(changed, drifted.len())?;
     }
     if !doomed.is_empty() {
         let doom = transaction.prepare_cached(DOOM).await?;
-        written += transaction.execute(&doom, &[&hashes(&doomed)]).await?;
+        let changed = transaction.execute(&doom, &[&hashes(&doomed)]).await?;
+        written += all_of(changed, doomed.len())?;
     }
     Ok(written)
 }

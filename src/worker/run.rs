@@ -98,7 +98,7 @@ impl Worker {
             true => Ok(0),
             false => answered(self.still_there(&figures)).await.map(|named| named + unnamed),
         };
-        let suspected = figures.suspected.len() as u64;
+        let (suspected, stranded) = (figures.suspected.len() as u64, figures.stranded);
         let mut summary = figures.into_summary(self.id, because, error, elapsed);
         summary.left = answered(self.left()).await.ok();
         let remaining = remaining.unwrap_or(summary.rows_failed.max(suspected));
@@ -107,6 +107,13 @@ impl Worker {
             summary.stopped_because = StoppedBecause::Failed;
             summary.error = Some(format!(
                 "{remaining} pastes could not be deleted in this run; their last_error says why"
+            ));
+        }
+        if stranded > 0 && summary.stopped_because == StoppedBecause::Drained {
+            summary.stopped_because = StoppedBecause::Failed;
+            summary.error = Some(format!(
+                "{stranded} pastes could not be put back, because other transactions hold them or \
+                 a trigger refuses it; a later sweep tries again"
             ));
         }
         if let Some(reason) = left_behind {

@@ -15,7 +15,7 @@ use crate::{
     claim::{DatabaseFault, Doomed, Fence, LostClaim, Released, StepError},
     postgres::{
         Fault, answered,
-        bisect::{ApplyError, Failed},
+        bisect::{ApplyError, Failed, Refusal},
         describe_pool, is_hopeless,
     },
 };
@@ -45,6 +45,8 @@ pub(super) enum TryError {
     Database(DatabaseFault),
     /// Suspiciously much would go.
     Brake(String),
+    /// Trying again would not help, giving the claim back will.
+    GiveBack(String),
     Postgres(PgError),
 }
 
@@ -63,12 +65,24 @@ impl TryError {
         }
     }
 
+    /// From a write to all rows at once.
+    pub fn from_refusal(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Postgres(error) => error.into(),
+            Refusal::Swallowed => Self::Unaccounted,
+        }
+    }
+
     /// The rows may differ: a careful try can tell them apart.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Unaccounted => true,
             Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
-            Self::NotFenced | Self::Database(_) | Self::Brake(_) | Self::Postgres(_) => false,
+            Self::NotFenced
+            | Self::Database(_)
+            | Self::Brake(_)
+            | Self::GiveBack(_)
+            | Self::Postgres(_) => false,
         }
     }
 
@@ -81,7 +95,7 @@ impl TryError {
             Self::NotFenced => "the claim is not in the expected state".into(),
             Self::Unaccounted => "not all pastes of the claim could be accounted for".into(),
             Self::Database(fault) => fault.to_string(),
-            Self::Brake(reason) => reason.clone(),
+            Self::Brake(reason) | Self::GiveBack(reason) => reason.clone(),
             Self::Postgres(error) => describe_pool(error),
         }
     }
@@ -151,6 +165,7 @@ impl Worker {
             match error {
                 TryError::Database(fault) => return Err(StepError::Database(fault)),
                 TryError::Brake(reason) => return Err(StepError::Brake(reason)),
+                TryError::GiveBack(reason) => return Err(StepError::Surroundings(reason)),
                 _ => {}
             }
             if tries == 0 && !matches!(error, TryError::NotFenced) {

@@ -11,6 +11,8 @@ use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
+use crate::watchdog::reset::Reset;
+
 /// Why a run stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,6 +142,8 @@ pub(super) struct Figures {
     pub bytes: u64,
     pub batches: u64,
     pub given_back: u64,
+    /// Rows of claims that were given back, which others held at that moment.
+    pub stranded: u64,
     pub lost: u64,
     pub drift: u64,
     pub without_lock: u64,
@@ -255,8 +259,10 @@ impl Tally {
         self.lock().evictions_failed += 1;
     }
 
-    pub(super) fn given_back(&self, claims: usize) {
-        self.lock().given_back += claims as u64;
+    pub(super) fn given_back(&self, reset: &Reset) {
+        let mut figures = self.lock();
+        figures.given_back += reset.claims as u64;
+        figures.stranded += reset.left as u64;
     }
 
     pub(super) fn lost(&self) {

@@ -130,3 +130,25 @@ async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1, "the live one");
     world.assert_drained().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_is_locked_with_its_content_keeps_its_batch_for_no_step_timeout() {
+    let world = World::new().await;
+    world.put_many(100, 100).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 100).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
+    lock(&holding, "SELECT FROM pastes WHERE short_code = 'p00000007' FOR UPDATE").await;
+    // Nothing is released, so that the locked row keeps its reference in a claim that ends.
+    let error = worker.release(&claim).await.expect_err("cannot be released whole");
+    assert!(error.to_string().contains("lock timeout"), "{error}");
+    let reset = worker.give_back(claim.fence, "a test").await.expect("give back");
+    assert_eq!((reset.rows, reset.left), (99, 1));
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+    holding.rollback().await.expect("let go");
+    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(drain(&worker).await.rows_deleted, 100);
+    world.assert_drained().await;
+}

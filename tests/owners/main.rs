@@ -8,12 +8,14 @@ mod leftovers;
 mod locks;
 mod missing_content;
 mod named;
+mod resets;
 mod restored_claims;
 mod row_errors;
 mod spellings;
 mod subscriber;
 #[path = "../support/mod.rs"]
 mod support;
+mod swallowed;
 mod triggers;
 mod unclaimable;
 mod unfit_tables;

@@ -196,3 +196,16 @@ async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
     }
     panic!("it went on for as long as lone pastes came");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_batches_of_bad_rows_keep_no_good_ones_from_being_erased() {
+    let world = World::new().await;
+    world.put_many(400, 400).await;
+    let body = "IF OLD.short_code BETWEEN 'p00000051' AND 'p00000350' THEN
+                RAISE EXCEPTION 'legal hold'; END IF; RETURN OLD;";
+    trigger(&world, "BEFORE DELETE ON pastes FOR EACH ROW", body).await;
+    let ended = run_with(&world, &["--batch-size", "50", "--concurrency", "2"]).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!((&ended.json()["rows_deleted"], world.count(LEFT).await), (&100.into(), 300));
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+}

@@ -77,3 +77,23 @@ async fn a_signal_ends_the_search_for_rows_that_cannot_be_claimed() {
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
     assert!(world.count(ALL).await < 3000, "it did not go on to the end");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_in_a_trigger_of_the_claim_is_waited_for_and_makes_nobody_unclaimable() {
+    let world = World::new().await;
+    world.put_many(40, 40).await;
+    world
+        .run_sql("CREATE TABLE audit_log (at timestamptz); GRANT ALL ON audit_log TO PUBLIC")
+        .await;
+    let log = "INSERT INTO audit_log VALUES (now()); RETURN NULL;";
+    trigger(&world, "AFTER UPDATE ON pastes FOR EACH ROW", log).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    holding.batch_execute("LOCK audit_log").await.expect("lock");
+    let mut worker = world.program("cleanup-worker").args(&["run", "--format", "json"]).start();
+    worker.until_it_says("claiming nothing until").await;
+    holding.rollback().await.expect("let go");
+    let ended = worker.end().await;
+    assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "{}", ended.stderr());
+    assert_eq!(world.count(ALL).await, 0);
+}

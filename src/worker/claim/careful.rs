@@ -3,15 +3,18 @@
 //! bisection, and remembered in `cleanup_unclaimable`, for nothing can be noted in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
+use tokio_postgres::types::ToSql;
 use tracing::warn;
 
-use super::{ClaimError, Wanted, Worker, most_attempts, to_claim};
+use super::{ClaimError, Wanted, Worker, expect_our_time, most_attempts, to_claim};
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
     postgres::{
         Fault,
-        bisect::{ApplyError, Blame, CAREFULLY, Failed, IN_A_ROW, Write, Writing, apply_to_good},
+        bisect::{
+            ApplyError, Blame, CAREFULLY, Failed, IN_A_ROW, Write, Writing, all_of, apply_to_good,
+        },
     },
 };
 
@@ -23,6 +26,8 @@ const MARKED: &str = include_str!("../../../sql/queries/claim_marked.sql");
 const REMEMBER: &str = include_str!("../../../sql/queries/unclaimable_add.sql");
 /// For a row that is refused. One that is locked or slow is tried after `worker.backoff_cap`.
 const TRIED_AGAIN_S: f64 = 24.0 * 3600.0;
+/// So many of those that came due last tell rows from database.
+const SOME: i32 = IN_A_ROW as i32;
 /// So many are named in the log; the table has all of them.
 const NAMED: usize = 10;
 
@@ -36,17 +41,36 @@ pub(super) enum Found {
 }
 
 impl Worker {
+    /// Some of the pastes that came due last and never failed. Without the lock: it is needed by nobody.
+    pub(in crate::worker) async fn claim_newest(&self) -> Result<Option<Claim>, ClaimError> {
+        let mut client = self.pool.get().await?;
+        match self.claim_among(&mut client, NEWEST, &[&SOME, &0]).await? {
+            Found::Claim(claim) => Ok(Some(claim)),
+            Found::Nothing | Found::Unclaimable => Ok(None),
+        }
+    }
+
     pub(super) async fn claim_good(
         &self,
         client: &mut Client,
         wanted: Wanted,
     ) -> Result<Found, ClaimError> {
+        let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
+        let most_attempts = most_attempts(wanted);
+        self.claim_among(client, CANDIDATES, &[&size, &most_attempts, &wanted.mark]).await
+    }
+
+    /// Marks what can be marked of the rows that this query locks.
+    async fn claim_among(
+        &self,
+        client: &mut Client,
+        candidates: &str,
+        asked: &[&(dyn ToSql + Sync)],
+    ) -> Result<Found, ClaimError> {
         let started = tokio::time::Instant::now();
         let (mut transaction, _) = self.begin_claim(client).await?;
         transaction.batch_execute(CAREFULLY).await?;
-        let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
-        let most_attempts = most_attempts(wanted);
-        let rows = transaction.query(CANDIDATES, &[&size, &wanted.mark, &most_attempts]).await?;
+        let rows = transaction.query(candidates, asked).await?;
         let codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
         if codes.is_empty() {
             transaction.rollback().await?;
@@ -55,8 +79,14 @@ impl Worker {
         failpoint::reached("claim.before");
         let mut savepoint = transaction.savepoint("claim").await?;
         let claim: i64 = savepoint.query_one(INSERT, &[&self.id]).await?.get("id");
-        let unclaimable = self.mark_good(&mut savepoint, claim, &codes, most_attempts).await?;
+        let unclaimable = self.mark_good(&mut savepoint, claim, &codes).await?;
         let rows = savepoint.query(MARKED, &[&claim]).await?;
+        expect_our_time(&rows)?;
+        let waits = |failed: &Failed<String>| matches!(failed.fault, Fault::Locked | Fault::Slow);
+        if rows.is_empty() && unclaimable.iter().all(waits) {
+            let error = unclaimable.first().map(|failed| failed.error.clone());
+            return Err(ClaimError::Waiting(error.unwrap_or_default()));
+        }
         match rows.is_empty() {
             true => savepoint.rollback().await?,
             false => savepoint.commit().await?,
@@ -71,7 +101,8 @@ impl Worker {
         self.open.regain_sight(1);
         failpoint::reached("claim.committed");
         self.tally.claimed(started.elapsed());
-        self.tally.failed(unclaimable.into_iter().map(|failed| failed.unit));
+        let tried = unclaimable.into_iter().filter(|failed| failed.was_tried);
+        self.tally.failed(tried.map(|failed| failed.unit));
         Ok(to_claim(rows, self.id, started).map_or(Found::Unclaimable, Found::Claim))
     }
 
@@ -82,15 +113,13 @@ impl Worker {
         transaction: &mut Transaction<'_>,
         claim: i64,
         codes: &[String],
-        most_attempts: i32,
     ) -> Result<Vec<Failed<String>>, ClaimError> {
         let failed = match mark(transaction, claim, codes, &self.blame.claim).await {
             Ok(failed) => return Ok(failed),
             Err(ApplyError::Postgres(error)) => return Err(error.into()),
             Err(ApplyError::Database(failed)) => failed,
         };
-        let some = i32::try_from(IN_A_ROW).unwrap_or(i32::MAX);
-        let newest = transaction.query(NEWEST, &[&some, &most_attempts]).await?;
+        let newest = transaction.query(NEWEST, &[&SOME, &0]).await?;
         let newest: Vec<String> = newest.iter().map(|row| row.get("short_code")).collect();
         let newest: Vec<String> =
             newest.into_iter().filter(|code| !failed.iter().any(|bad| bad.unit == *code)).collect();
@@ -121,10 +150,15 @@ impl Worker {
             Fault::Row | Fault::Unclear => TRIED_AGAIN_S,
             Fault::Locked | Fault::Slow | Fault::Transient => soon,
         };
+        let unclaimable: Vec<&Failed<String>> =
+            unclaimable.iter().filter(|failed| failed.was_tried).collect();
+        let refused =
+            |failed: &&Failed<String>| matches!(failed.fault, Fault::Row | Fault::Unclear);
+        let doubles: Vec<bool> = unclaimable.iter().map(|failed| refused(failed)).collect();
         let codes: Vec<&str> = unclaimable.iter().map(|failed| &*failed.unit).collect();
         let errors: Vec<&str> = unclaimable.iter().map(|failed| &*failed.error).collect();
         let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
-        transaction.execute(REMEMBER, &[&codes, &errors, &retry_s]).await?;
+        transaction.execute(REMEMBER, &[&codes, &errors, &retry_s, &doubles]).await?;
         for Failed { unit, error, .. } in unclaimable.iter().take(NAMED) {
             warn!(short_code = ?unit, "paste {unit:?} cannot be claimed: {error}");
         }
@@ -150,6 +184,9 @@ struct Mark(i64);
 
 impl Write<String> for Mark {
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
-        Box::pin(async move { transaction.execute(MARK, &[&self.0, &part]).await })
+        Box::pin(async move {
+            let marked = transaction.execute(MARK, &[&self.0, &part]).await?;
+            all_of(marked, part.len())
+        })
     }
 }

@@ -13,9 +13,9 @@ use tracing::{error, warn};
 
 use super::{Removed, named};
 use crate::{
-    claim::{Claim, DatabaseFault, Paste},
+    claim::{Claim, Paste},
     failpoint,
-    postgres::bisect::{Failed, IN_A_ROW, Write, Writing, apply_to_good},
+    postgres::bisect::{Failed, Write, Writing, all_of, apply_to_good},
     worker::{Worker, delete_objects::ObjectsGone, detach::Bad, settle::TryError},
 };
 
@@ -31,9 +31,6 @@ const TRIES: usize = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 const LOCKED: &str = "another transaction holds its row locked";
-const SWALLOWED: &str = "the DELETE succeeded, but the row is still there: a trigger or rule of pastes \
-                         swallows it; drop it, or keep deleted pastes with retention.tombstones";
-
 /// The batch's rows, by what can be done with them.
 #[derive(Debug, Default)]
 struct Rows {
@@ -125,43 +122,16 @@ impl Worker {
         let name = |paste: &&Paste| vec![paste.short_code.clone()];
         let applied = applied.await.map_err(|error| TryError::from_search(error, name))?;
         *deleted = applied.written;
-        let mut stubborn: Vec<Bad> = applied
+        let stubborn: Vec<Bad> = applied
             .failed
             .iter()
-            .map(|Failed { unit, error, fault }| Bad {
+            .map(|Failed { unit, error, fault, .. }| Bad {
                 short_code: unit.short_code.clone(),
                 error: error.clone(),
                 owed_key: None,
-                own_fault: blame.counts(*fault, !unit.failed_before),
+                own_fault: blame.counts(*fault),
             })
             .collect();
-        let swallowed = pastes.len() - stubborn.len() - applied.written as usize;
-        if swallowed > 0 {
-            stubborn = self.find_swallowed(transaction, claim, pastes, stubborn).await?;
-            if applied.written == 0 && swallowed >= IN_A_ROW {
-                let pastes = named(&stubborn);
-                return Err(TryError::Database(DatabaseFault { error: SWALLOWED.into(), pastes }));
-            }
-        }
-        Ok(stubborn)
-    }
-
-    /// The rows that are still there although nobody refused to delete them.
-    async fn find_swallowed(
-        &self,
-        transaction: &Transaction<'_>,
-        claim: i64,
-        pastes: &[&Paste],
-        mut stubborn: Vec<Bad>,
-    ) -> Result<Vec<Bad>, tokio_postgres::Error> {
-        let codes: Vec<&str> = pastes.iter().map(|paste| &*paste.short_code).collect();
-        let known: HashSet<String> = stubborn.iter().map(|bad| bad.short_code.clone()).collect();
-        for row in transaction.query(THERE, &[&codes, &claim]).await? {
-            let code: String = row.get("short_code");
-            if row.get("is_ours") && !known.contains(&code) {
-                stubborn.push(Bad { own_fault: true, ..uncounted(&code, SWALLOWED) });
-            }
-        }
         Ok(stubborn)
     }
 
@@ -225,7 +195,10 @@ struct Remove {
 impl Write<&Paste> for Remove {
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [&Paste]) -> Writing<'a> {
         let codes: Vec<&str> = part.iter().map(|paste| &*paste.short_code).collect();
-        Box::pin(async move { transaction.execute(&self.remove, &[&self.claim, &codes]).await })
+        Box::pin(async move {
+            let removed = transaction.execute(&self.remove, &[&self.claim, &codes]).await?;
+            all_of(removed, codes.len())
+        })
     }
 }
 

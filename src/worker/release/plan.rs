@@ -92,7 +92,7 @@ impl Plan {
         hash: &[u8],
         references: &References<'_>,
         error: &str,
-        counts: impl Fn(&Paste) -> bool,
+        own_fault: bool,
     ) {
         self.bodies.retain(|body| body.hash != hash);
         let pastes = references.get(hash).map(Vec::as_slice).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Plan {
             short_code: paste.short_code.clone(),
             error: error.into(),
             owed_key: None,
-            own_fault: counts(paste),
+            own_fault,
         }));
     }
 

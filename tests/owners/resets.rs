@@ -1,0 +1,111 @@
+//! Resets and sweeps beside triggers of the owner's: what one row causes costs no other.
+
+use std::time::Duration;
+
+use paste_cleanup::watchdog::prune::prune;
+
+use super::{support::*, *};
+
+const OPEN: &str =
+    "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
+const BACK: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
+
+/// The owner does not let this row be changed any more.
+async fn hold(world: &World, code: &str) {
+    let body =
+        format!("IF OLD.short_code = '{code}' THEN RAISE EXCEPTION 'held'; END IF; RETURN NEW;");
+    trigger(world, "BEFORE UPDATE ON pastes FOR EACH ROW", &body).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_constraint_that_waits_for_the_commit_keeps_one_row_and_no_other_claim() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 10).await;
+    claim_some(&worker, 10).await;
+    world
+        .run_sql(
+            "CREATE FUNCTION quota() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF NEW.short_code = 'p00000007' THEN RAISE EXCEPTION 'quota'; END IF;
+                 RETURN NULL;
+             END $$;
+             CREATE CONSTRAINT TRIGGER quota AFTER UPDATE ON pastes DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION quota()",
+        )
+        .await;
+    world.silence_claims(7201.0).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 19, 1));
+    assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 19));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
+    let world = World::new().await;
+    let key = world.put("p1", "one", Ago(61.0)).await;
+    world.put("p2", "shared", Ago(60.0)).await;
+    world.put("live", "shared", Never).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 10).await;
+    worker.release(&claim).await.expect("release");
+    hold(&world, "p1").await;
+    world.silence_claims(7201.0).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 1, 1));
+    let owed = "SELECT doomed_key FROM pastes WHERE short_code = 'p2'";
+    assert_eq!(world.text(owed).await, Some(key));
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    assert_eq!(world.sweep().await.orphans, 1);
+    world.end_backoff().await;
+    drain(&worker).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 10).await;
+    world
+        .run_sql(
+            "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                               deletion_initiated_at = now() - interval '5 hours'
+             WHERE deletion_status = 'NOT_EXPIRED';
+             UPDATE deletion_claims SET reset_at = now()",
+        )
+        .await;
+    hold(&world, "p00000015").await;
+    assert_eq!((world.sweep().await.orphans, world.count(BACK).await), (19, 19));
+    // Nor one that does not even say since when.
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes; DROP FUNCTION owners_trigger()").await;
+    world
+        .run_sql(
+            "UPDATE pastes SET deletion_initiated_at = NULL WHERE short_code = 'p00000015';
+             UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS', claim_id = NULL,
+                               deletion_initiated_at = now() - interval '5 hours', retry_at = NULL
+             WHERE short_code = 'p00000003'",
+        )
+        .await;
+    hold(&world, "p00000015").await;
+    assert_eq!(world.sweep().await.orphans, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tombstone_that_the_owner_keeps_keeps_no_others_and_the_watchdog_is_known_to_run() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    let keep = |s: &mut paste_cleanup::config::Settings| {
+        s.retention.tombstones = Duration::from_secs(3600);
+    };
+    drain(&world.worker_with(keep).await).await;
+    world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '1 day'").await;
+    let body = "IF OLD.short_code = 'p00000007' THEN RAISE EXCEPTION 'held'; END IF; RETURN OLD;";
+    trigger(&world, "BEFORE DELETE ON pastes FOR EACH ROW", body).await;
+    let mut settings = world.settings.clone();
+    keep(&mut settings);
+    let pruned = prune(&world.watchdog_pool(), &settings).await.expect("prune");
+    assert_eq!((pruned.tombstones, world.count(LEFT).await), (19, 1));
+}
