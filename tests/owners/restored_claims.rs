@@ -48,6 +48,22 @@ async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_released_one() {
+    let world = World::new().await;
+    world.put("old", "shared", Ago(90.0)).await;
+    world.put("live", "shared", Never).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 1).await;
+    world.run_sql("TRUNCATE deletion_claims RESTART IDENTITY").await;
+    world.put("new", "shared", Ago(60.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let claim = claim_some(&worker, 10).await;
+    assert_eq!((claim.fence.claim, codes(&claim)), (1, vec!["new".into()]));
+    worker.release(&claim).await.expect("release");
+    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2, "old and live");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
