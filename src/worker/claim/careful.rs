@@ -154,7 +154,7 @@ impl Worker {
             unclaimable.iter().filter(|failed| failed.was_tried).collect();
         let refused =
             |failed: &&Failed<String>| matches!(failed.fault, Fault::Row | Fault::Unclear);
-        let doubles: Vec<bool> = unclaimable.iter().map(|failed| refused(failed)).collect();
+        let doubles: Vec<bool> = unclaimable.iter().map(refused).collect();
         let codes: Vec<&str> = unclaimable.iter().map(|failed| &*failed.unit).collect();
         let errors: Vec<&str> = unclaimable.iter().map(|failed| &*failed.error).collect();
         let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
