@@ -60,6 +60,8 @@ pub struct Released {
     pub detached: Vec<(String, String)>,
     /// Bodies whose count disagreed with the tables and was repaired.
     pub drift: usize,
+    /// Whether its keys may have other spellings in content: asked again before they are deleted.
+    pub keys_are_odd: bool,
 }
 
 /// The claim is not this worker's any more: somebody reset it. Its rows are in good hands.

@@ -8,12 +8,14 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{PgError, Worker, batch::SLACK, detach::Bad, release::other_spellings};
+use super::{PgError, Worker, batch::SLACK, detach::Bad};
 use crate::{
     claim::{Claim, Released, StepError},
     objects::Deleted,
     postgres::{answered, describe_pool},
 };
+
+const OTHER_SPELLINGS: &str = include_str!("../../sql/queries/other_spellings.sql");
 
 /// What became of a batch's objects.
 #[derive(Debug, Default)]
@@ -37,8 +39,12 @@ impl Worker {
             .iter()
             .filter_map(|paste| Some((paste.doomed_key.as_ref()?, &paste.short_code)));
         let taken_out = released.detached.len();
-        let spared = self.spared(claim).await?;
         let heirs: HashMap<&String, &String> = newly.chain(owed).collect();
+        let owes = claim.pastes.iter().any(|paste| paste.doomed_key.is_some());
+        let spared = match owes || released.keys_are_odd {
+            true => self.spared(heirs.keys().map(|key| &***key).collect()).await?,
+            false => HashMap::new(),
+        };
         let keys = heirs.keys().filter(|key| !spared.contains_key(**key));
         let keys: Vec<String> = keys.map(ToString::to_string).collect();
         if heirs.is_empty() {
@@ -58,22 +64,25 @@ impl Worker {
         Ok(ObjectsGone { deleted, taken_out, bad: refused.chain(later).collect() })
     }
 
-    /// Of the keys that rows owe from earlier attempts, those that other content may need by now, under
-    /// another spelling; with the reason. (The release has looked after its own.)
-    async fn spared(&self, claim: &Claim) -> Result<HashMap<String, String>, StepError> {
-        let owed = claim.pastes.iter().filter_map(|paste| paste.doomed_key.as_deref());
-        let owed: Vec<&str> = owed.collect();
-        if owed.is_empty() {
-            return Ok(HashMap::new());
-        }
+    /// Of these keys, those that must not be deleted now, with the reason: other content has another
+    /// spelling, and in a store that normalises keys both are one object. Their pastes wait, and owe
+    /// them; so two expired spellings of one object never wait for each other.
+    async fn spared(&self, keys: Vec<&str>) -> Result<HashMap<String, String>, StepError> {
         let look = async {
-            let mut client = self.pool.get().await?;
-            let transaction = client.transaction().await?;
-            let spared = other_spellings(&transaction, &owed).await?;
-            transaction.commit().await?;
-            Ok::<_, PgError>(spared)
+            let client = self.pool.get().await?;
+            Ok::<_, PgError>(client.query(OTHER_SPELLINGS, &[&keys, &keys]).await?)
         };
-        answered(look).await.map_err(|error| StepError::Surroundings(describe_pool(&error)))
+        let rows = answered(look).await;
+        let rows = rows.map_err(|error| StepError::Surroundings(describe_pool(&error)))?;
+        let spared = rows.iter().map(|row| {
+            let (key, other): (String, String) = (row.get("s3_key"), row.get("other_key"));
+            let why = format!(
+                "its object {key:?} is not deleted: the store may take it for {other:?}, which \
+                 other content uses"
+            );
+            (key, why)
+        });
+        Ok(spared.collect())
     }
 
     /// How long a single call and what follows from it may take before the batch counts as wedged.

@@ -22,7 +22,6 @@ use super::{
 use crate::{
     claim::{Claim, Released, StepError},
     failpoint,
-    objects::is_odd,
     postgres::{
         Fault,
         bisect::{Refusal, Write, Writing, all_of, apply_to_good},
@@ -137,40 +136,16 @@ impl Worker {
             recount(transaction, &doubtful, &mut bodies).await?;
         }
         let missing = references.len() - bodies.len() - locked.by_others.len();
-        let mut plan = Plan { bodies, missing, bad: Vec::new() };
+        let keys_are_odd = locked.keys_are_odd;
+        let mut plan = Plan { bodies, missing, bad: Vec::new(), keys_are_odd };
         if missing > 0 {
             self.judge_missing(claim, &plan, references, &locked.by_others)?;
         }
         for hash in &locked.by_others {
             plan.take_out(hash, references, lock::BY_ANOTHER, false);
         }
-        self.spare_other_spellings(transaction, references, &mut plan, locked.keys_are_odd).await?;
         self.report_drift(claim, &plan);
         Ok(plan)
-    }
-
-    /// Bodies that would go stay if other content has another spelling of their key: in a store that
-    /// normalises keys both are one object.
-    async fn spare_other_spellings(
-        &self,
-        transaction: &Transaction<'_>,
-        references: &References<'_>,
-        plan: &mut Plan,
-        keys_are_odd: bool,
-    ) -> Result<(), TryError> {
-        let doomed = || plan.bodies.iter().filter(|body| body.is_doomed());
-        if !keys_are_odd && !doomed().any(|body| is_odd(&body.s3_key)) {
-            return Ok(());
-        }
-        let keys: Vec<&str> = doomed().map(|body| &*body.s3_key).collect();
-        let spared = other_spellings(transaction, &keys).await?;
-        let hashes: Vec<(Vec<u8>, String)> = doomed()
-            .filter_map(|body| Some((body.hash.clone(), spared.get(&body.s3_key)?.clone())))
-            .collect();
-        for (hash, error) in hashes {
-            plan.take_out(&hash, references, &error, false);
-        }
-        Ok(())
     }
 
     fn report_drift(&self, claim: &Claim, plan: &Plan) {
@@ -188,25 +163,6 @@ impl Worker {
             );
         }
     }
-}
-
-const OTHER_SPELLINGS: &str = include_str!("../../sql/queries/other_spellings.sql");
-
-/// Of these keys, those that must not be deleted now, and why.
-pub(super) async fn other_spellings(
-    transaction: &Transaction<'_>,
-    keys: &[&str],
-) -> Result<HashMap<String, String>, tokio_postgres::Error> {
-    let rows = transaction.query(OTHER_SPELLINGS, &[&keys, &keys]).await?;
-    let spared = rows.iter().map(|row| {
-        let (key, other): (String, String) = (row.get("s3_key"), row.get("other_key"));
-        let why = format!(
-            "its object {key:?} is not deleted: the store may take it for {other:?}, which other \
-             content uses"
-        );
-        (key, why)
-    });
-    Ok(spared.collect())
 }
 
 /// The counts of these bodies cannot be trusted: how many rows hold each, really? The cold path.

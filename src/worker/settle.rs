@@ -206,6 +206,8 @@ impl Worker {
         let released = row.get::<_, bool>("released").then(|| Released {
             doomed: pairs.map(|(heir, s3_key)| Doomed { heir, s3_key }).collect(),
             bytes: row.get("bytes"),
+            // Not remembered: they are asked about.
+            keys_are_odd: true,
             ..Released::default()
         });
         let rows_deleted = u64::try_from(row.get::<_, i64>("rows_deleted")).unwrap_or_default();

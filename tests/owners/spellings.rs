@@ -22,7 +22,8 @@ async fn deleting_a_key_does_not_delete_live_content_under_another_spelling_of_i
         assert_eq!(world.count(LEFT).await, 2, "the plain one went");
         assert_eq!((world.count(ATTEMPTS).await, world.count(WRONG_COUNTS).await), (0, 0));
         // When the other one goes, too, both can.
-        world.run_sql("UPDATE pastes SET expires_at = now(), retry_at = NULL").await;
+        world.run_sql("UPDATE pastes SET expires_at = now() WHERE short_code = 'live'").await;
+        world.run_sql("UPDATE pastes SET retry_at = NULL").await;
         assert_eq!(run(&world).await.code(), 0);
         assert_eq!((world.count(LEFT).await, world.keys().await), (0, Vec::new()));
     }
@@ -44,6 +45,19 @@ async fn an_object_that_is_owed_since_an_earlier_attempt_spares_another_spelling
     assert_eq!(world.read("live").await.as_deref(), Some("the new"));
     let kept = "SELECT count(*) FROM pastes WHERE doomed_key = 'x//y' AND attempts = 0";
     assert_eq!(world.count(kept).await, 1, "nothing is forgotten");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_expired_spellings_of_one_object_do_not_wait_for_each_other() {
+    let world = World::new().await;
+    put_under(&world, "one", "the old", "a//b", Ago(60.0)).await;
+    put_under(&world, "two", "the new", "a/b", Ago(60.0)).await;
+    // Never in one batch.
+    world.run_sql("UPDATE pastes SET attempts = 1 WHERE short_code = 'two'").await;
+    run(&world).await;
+    world.run_sql("UPDATE pastes SET retry_at = NULL").await;
+    assert_eq!(run(&world).await.code(), 0);
+    assert_eq!((world.count(LEFT).await, world.keys().await), (0, Vec::new()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use tokio_postgres::Row;
 
 use crate::{
     claim::{Claim, Doomed, Paste, Released},
+    objects::is_odd,
     worker::detach::Bad,
 };
 
@@ -83,6 +84,8 @@ pub(super) struct Plan {
     pub missing: usize,
     /// Pastes that cannot be worked on, and are taken out of the batch.
     pub bad: Vec<Bad>,
+    /// Content has keys that some stores take for others.
+    pub keys_are_odd: bool,
 }
 
 impl Plan {
@@ -108,6 +111,7 @@ impl Plan {
         let drift = self.missing + self.bodies.iter().filter(|body| body.drifted()).count();
         let doomed: Vec<Body> = self.bodies.into_iter().filter(Body::is_doomed).collect();
         Released {
+            keys_are_odd: self.keys_are_odd || doomed.iter().any(|body| is_odd(&body.s3_key)),
             bytes: doomed.iter().map(|body| body.size_bytes).sum(),
             drift,
             detached: self.bad.into_iter().map(|bad| (bad.short_code, bad.error)).collect(),
