@@ -107,7 +107,7 @@ async fn twenty_bad_rows_side_by_side_do_not_stop_the_run() {
     world
         .run_sql(
             "INSERT INTO pastes (short_code, expires_at)
-             SELECT 'new' || n, now() FROM generate_series(1, 50) n",
+             SELECT 'z' || n, now() FROM generate_series(1, 50) n",
         )
         .await;
     world
