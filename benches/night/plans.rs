@@ -45,15 +45,12 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
 impl Plans {
     /// The statements of a batch, in their order.
     async fn one_batch(&mut self) -> Result<()> {
-        let (worker, none, nobody) = (Uuid::new_v4(), Vec::<String>::new(), None::<String>);
+        let (worker, none) = (Uuid::new_v4(), None::<Vec<String>>);
         let mark = self.db.query_one("SELECT min(expires_at) FROM pastes", &[]).await?;
         let mark: SystemTime = mark.get(0);
         self.begin(&format!("{BY_KEY}; {ONE_PLAN}")).await?;
-        self.explain(
-            query!("claim"),
-            &[&worker, &1000_i32, &Some(mark), &i32::MAX, &none, &nobody],
-        )
-        .await?;
+        self.explain(query!("claim"), &[&worker, &1000_i32, &Some(mark), &i32::MAX, &false])
+            .await?;
         self.db.batch_execute("COMMIT").await?;
         let claim: i64 =
             self.db.query_one("SELECT max(id) FROM deletion_claims", &[]).await?.get(0);
@@ -87,12 +84,13 @@ impl Plans {
         let done: [&(dyn ToSql + Sync); 9] =
             [&claim, &worker, &0_i32, &MS, &MS, &MS, &MS, &MS, &MS];
         self.explain(query!("finish_fence"), &done).await?;
-        self.explain(query!("finish_delete"), &[&claim, &None::<Vec<String>>]).await?;
+        self.explain(query!("finish_delete"), &[&claim, &none]).await?;
         let ages = r#"{"3600": 1000, "sum": 900000}"#;
-        let count: [&(dyn ToSql + Sync); 6] = [&claim, &1000_i32, &MS, &none_of, &none_of, &ages];
+        let count: [&(dyn ToSql + Sync); 8] =
+            [&claim, &1000_i32, &MS, &none_of, &none_of, &ages, &none, &"keys without a row"];
         self.explain(query!("finish_count"), &count).await?;
         self.db.batch_execute("COMMIT").await?;
-        self.explain(query!("look"), &[&"1 minute", &none]).await
+        self.explain(query!("look"), &[&"1 minute"]).await
     }
 
     async fn begin(&self, settings: &str) -> Result<()> {
