@@ -87,7 +87,7 @@ impl Plans {
         self.explain(query!("finish_delete"), &[&claim, &none]).await?;
         let ages = r#"{"3600": 1000, "sum": 900000}"#;
         let count: [&(dyn ToSql + Sync); 8] =
-            [&claim, &1000_i32, &MS, &none_of, &none_of, &ages, &none, &"keys without a row"];
+            [&claim, &1000_i32, &MS, &none_of, &none_of, &ages, &none, &none];
         self.explain(query!("finish_count"), &count).await?;
         self.db.batch_execute("COMMIT").await?;
         self.explain(query!("look"), &[&"1 minute"]).await

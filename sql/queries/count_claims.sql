@@ -35,7 +35,7 @@ WITH ended AS MATERIALIZED (
     SELECT 'dead_letters', '', sum(dead_letters) FROM ended
     UNION ALL
     SELECT 'claims_reset',
-           CASE WHEN reset_reason IN ('worker lease expired', 'keys without a row')
+           CASE WHEN reset_reason = 'worker lease expired'
                 THEN 'worker_silent' ELSE 'given_back' END, count(*)
     FROM ended WHERE reset_at IS NOT NULL GROUP BY 2
     UNION ALL

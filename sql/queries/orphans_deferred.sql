@@ -3,7 +3,7 @@
 -- $1 is not needed here; $2 rows per transaction, $3 rows that this sweep has
 -- tried already.
 -- Zero rows: none are left, or others hold them.
-SELECT short_code, false AS released, false AS counts
+SELECT short_code, claim_id, false AS released, false AS counts, NULL::text AS kept_key
 FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL

@@ -16,7 +16,9 @@ WITH RECURSIVE held (claim_id) AS (
     FROM held
     WHERE held.claim_id IS NOT NULL
 )
-SELECT pastes.short_code,
+SELECT pastes.short_code, pastes.claim_id,
+       -- It could not be put back when its claim ended, so its object's key stayed there.
+       ended.doomed_keys[array_position(ended.heirs, pastes.short_code)] AS kept_key,
        -- A row that its claim has let go of holds no reference, and must not get it back. It is of
        -- that claim only if the claim's time is its own, too: ids can start again.
        coalesce(ended.released_at IS NOT NULL, false) AS released,

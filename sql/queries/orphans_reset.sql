@@ -1,10 +1,13 @@
 -- Orphans, last statement: they go back to NOT_EXPIRED.
 -- $1 short codes, locked; $2 whether each has given its reference back with its claim; $3 whether it
--- counts as an attempt; $4 backoff cap in seconds.
--- In hash order, as in reset_pastes.sql. Returns whether it still waits for its content row.
+-- counts as an attempt; $4 the key that its ended claim keeps for it (NULL = none); $5 backoff cap in
+-- seconds.
+-- In hash order, as in reset_pastes.sql. Returns whether it still waits for its content row. Fewer rows
+-- than asked for: a trigger swallows the change.
 WITH back AS MATERIALIZED (
-    SELECT short_code, orphan.released, orphan.counts
-    FROM unnest($1::text[], $2::boolean[], $3::boolean[]) AS orphan (short_code, released, counts)
+    SELECT short_code, orphan.released, orphan.counts, orphan.kept_key
+    FROM unnest($1::text[], $2::boolean[], $3::boolean[], $4::text[])
+         AS orphan (short_code, released, counts, kept_key)
     JOIN pastes USING (short_code)
     ORDER BY content_hash
 )
@@ -13,9 +16,10 @@ SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
     claim_id = NULL,
     content_hash = CASE WHEN back.released THEN NULL ELSE content_hash END,
+    doomed_key = coalesce(back.kept_key, doomed_key),
     attempts = least(attempts + back.counts::int, 32767),
     retry_at = CASE WHEN back.counts
-                    THEN now() + least((attempts + 1) ^ 2, $4::float8) * interval '1 second' END,
+                    THEN now() + least((attempts + 1) ^ 2, $5::float8) * interval '1 second' END,
     last_error = CASE WHEN back.counts
                       THEN 'worker lease expired: in progress without an open claim'
                       ELSE last_error END

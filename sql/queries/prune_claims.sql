@@ -1,5 +1,5 @@
 -- Prune: history that is older than its retention. Never an open claim, nor one that still
--- remembers keys that found no heir, nor one that is not in the totals yet, nor one with rows that
+-- keeps keys of objects (see reset_claim.sql), nor one that is not in the totals yet, nor one with rows that
 -- could not be put back: it alone knows whether they have let go of their references.
 -- $1 retention in seconds, $2 claims per statement.
 DELETE FROM deletion_claims
@@ -8,7 +8,7 @@ WHERE id IN (
     WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
       AND coalesce(finished_at, reset_at) < now() - $1::float8 * interval '1 second'
       AND counted
-      AND reset_reason IS DISTINCT FROM 'keys without a row'
+      AND doomed_keys IS NULL
       AND NOT EXISTS (SELECT FROM pastes
                       WHERE pastes.claim_id = deletion_claims.id
                         AND deletion_status = 'DELETION_IN_PROGRESS')

@@ -1,7 +1,7 @@
 -- Reset of a released claim: each heir takes over the key it owes.
 -- $1 claim id, $2 heirs, $3 their keys, $4 rows that can be changed (NULL = all).
--- Returns the heirs found. Fewer than asked: somebody deleted a paste row by hand; the keys that
--- are left over must go to other rows of the claim.
+-- Returns the heirs found. Fewer than asked: something else deleted a paste row or has put it back, or
+-- a trigger swallows the change; the keys that are left over must go to other rows of the claim.
 UPDATE pastes
 SET doomed_key = owed.s3_key
 FROM unnest($2::text[], $3::text[]) AS owed (short_code, s3_key)

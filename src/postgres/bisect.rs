@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         match self {
             Self::Postgres(error) => describe(error),
             Self::Swallowed => SWALLOWED.into(),

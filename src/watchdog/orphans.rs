@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use deadpool_postgres::Transaction;
-use tokio_postgres::Error;
+use tokio_postgres::{Error, types::ToSql};
 use tracing::{error, warn};
 
 use super::reset::IN_ORDER;
@@ -14,7 +14,7 @@ use crate::{
     failpoint,
     postgres::{
         Fault,
-        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, apply_to_good},
+        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, all_of, apply_to_good},
         describe,
     },
 };
@@ -24,6 +24,7 @@ const DEFERRED: &str = include_str!("../../sql/queries/orphans_deferred.sql");
 const UNCLAIMED: &str = include_str!("../../sql/queries/orphans_unclaimed.sql");
 const OF_ENDED_CLAIMS: &str = include_str!("../../sql/queries/orphans_of_ended_claims.sql");
 const RESET: &str = include_str!("../../sql/queries/orphans_reset.sql");
+const KEYS_TAKEN: &str = include_str!("../../sql/queries/orphans_keys_taken.sql");
 const ROWS_PER_TRANSACTION: i32 = 2000;
 /// So many of those that cannot be put back are named.
 const NAMED: usize = 10;
@@ -45,6 +46,14 @@ struct Orphan {
     released: bool,
     /// Counts as an attempt.
     counts: bool,
+    /// The object that it still has to delete, which nothing but its ended claim remembers.
+    key: Option<KeptKey>,
+}
+
+#[derive(Debug, Clone)]
+struct KeptKey {
+    claim: i64,
+    s3_key: String,
 }
 
 /// Looks at a bounded number of them, and resets those that can be. `tried`: those of this sweep.
@@ -99,7 +108,7 @@ async fn put_back(
     transaction.batch_execute(CAREFULLY).await?;
     transaction.batch_execute(IN_ORDER).await?;
     let cap_s = settings.worker.backoff_cap.as_secs_f64();
-    let put_back = PutBack { cap_s, waiting: Mutex::default() };
+    let put_back = PutBack { cap_s, done: Mutex::default() };
     let applied =
         apply_to_good(transaction, orphans, &Blame::default(), |_| false, &put_back).await;
     let (rows, failed) = match applied {
@@ -110,15 +119,28 @@ async fn put_back(
     for bad in failed.iter().take(NAMED) {
         error!("paste {:?} cannot be reset: {}", bad.unit.short_code, bad.error);
     }
-    let mut left = put_back.waiting.into_inner().unwrap_or_else(PoisonError::into_inner);
-    left.extend(failed.into_iter().map(|bad| bad.unit.short_code));
-    Ok((rows, left))
+    let Done { mut waiting, taken } =
+        put_back.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !taken.is_empty() {
+        let (claims, keys): (Vec<i64>, Vec<&str>) =
+            taken.iter().map(|kept| (kept.claim, &*kept.s3_key)).unzip();
+        transaction.execute(KEYS_TAKEN, &[&claims, &keys]).await?;
+    }
+    waiting.extend(failed.into_iter().map(|bad| bad.unit.short_code));
+    Ok((rows, waiting))
 }
 
 struct PutBack {
     cap_s: f64,
+    done: Mutex<Done>,
+}
+
+#[derive(Default)]
+struct Done {
     /// Those that still wait for their content row.
-    waiting: Mutex<Vec<String>>,
+    waiting: Vec<String>,
+    /// Keys that rows have taken over from their claims.
+    taken: Vec<KeptKey>,
 }
 
 impl Write<Orphan> for PutBack {
@@ -127,12 +149,17 @@ impl Write<Orphan> for PutBack {
         let codes: Vec<&str> = part.iter().map(|orphan| &*orphan.short_code).collect();
         let released: Vec<bool> = part.iter().map(|orphan| orphan.released).collect();
         let counts: Vec<bool> = part.iter().map(|orphan| orphan.counts).collect();
+        let keys = part.iter().map(|orphan| orphan.key.as_ref());
+        let keys: Vec<Option<&str>> = keys.map(|kept| kept.map(|kept| &*kept.s3_key)).collect();
         Box::pin(async move {
-            let rows = transaction.query(RESET, &[&codes, &released, &counts, &self.cap_s]).await?;
+            let told: [&(dyn ToSql + Sync); 5] = [&codes, &released, &counts, &keys, &self.cap_s];
+            let rows = transaction.query(RESET, &told).await?;
+            all_of(rows.len() as u64, part.len())?;
             let (waiting, back): (Vec<_>, Vec<_>) =
                 rows.iter().partition(|row| row.get::<_, bool>("waits"));
-            let waiting = waiting.iter().map(|row| row.get("short_code"));
-            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.waiting.extend(waiting.iter().map(|row| row.get("short_code")));
+            done.taken.extend(part.iter().filter_map(|orphan| orphan.key.clone()));
             Ok(back.len() as u64)
         })
     }
@@ -150,6 +177,9 @@ async fn find(
         short_code: row.get("short_code"),
         released: row.get("released"),
         counts: row.get("counts"),
+        key: row
+            .get::<_, Option<String>>("kept_key")
+            .map(|s3_key| KeptKey { claim: row.get("claim_id"), s3_key }),
     };
     Ok(rows.iter().map(orphan).collect())
 }

@@ -30,10 +30,10 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// Objects that are still to be deleted, and whose paste something else has deleted.
-    pub fn keys_without_a_row<'a>(&self, bad: &'a [Bad]) -> Vec<&'a Bad> {
-        let lost = |bad: &&Bad| bad.owed_key.is_some() && !self.found.contains(&bad.short_code);
-        bad.iter().filter(lost).collect()
+    /// Pastes that something keeps from taking over the key of their object, and that key.
+    pub fn keys_without_a_row(&self, bad: &[Bad]) -> Vec<(String, String)> {
+        let lost = bad.iter().filter(|bad| !self.found.contains(&bad.short_code));
+        lost.filter_map(|bad| Some((bad.short_code.clone(), bad.owed_key.clone()?))).collect()
     }
 }
 

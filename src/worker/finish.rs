@@ -18,7 +18,6 @@ use crate::{
     claim::{Claim, StepError},
     failpoint,
     postgres::{BY_KEY, bisect::CAREFULLY},
-    watchdog::reset::KEYS_WITHOUT_A_ROW,
 };
 
 const FENCE: &str = include_str!("../../sql/queries/finish_fence.sql");
@@ -43,8 +42,8 @@ struct Removed {
     failed: Vec<(String, String)>,
     gone: u64,
     dead_letters: usize,
-    /// Keys of objects that are still there, and no row is left to remember them.
-    keys_without_a_row: Option<Vec<String>>,
+    /// Pastes that could not take over the key of their object, which is still there; and that key.
+    kept: Vec<(String, String)>,
 }
 
 impl Worker {
@@ -163,16 +162,10 @@ async fn count(
     let [bad, dead] = [removed.failed.len(), removed.dead_letters]
         .map(|count| i32::try_from(count).unwrap_or(i32::MAX));
     let ages = ages::at_deletion(claim, &removed.failed);
-    let told: [&(dyn ToSql + Sync); 8] = [
-        &claim.fence.claim,
-        &rows_deleted,
-        &finish_ms,
-        &bad,
-        &dead,
-        &ages,
-        &removed.keys_without_a_row,
-        &KEYS_WITHOUT_A_ROW,
-    ];
+    let (owners, keys): (Vec<&str>, Vec<&str>) =
+        removed.kept.iter().map(|(owner, key)| (&**owner, &**key)).unzip();
+    let told: [&(dyn ToSql + Sync); 8] =
+        [&claim.fence.claim, &rows_deleted, &finish_ms, &bad, &dead, &ages, &owners, &keys];
     transaction.execute(&count, &told).await?;
     Ok(())
 }

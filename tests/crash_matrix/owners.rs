@@ -14,7 +14,7 @@ pub fn owners_trigger(scene: Scene) -> String {
         }
         Scene::KeptRow => ("DELETE", raise.into()),
         Scene::SwallowedRow => ("DELETE", "RETURN NULL;".into()),
-        Scene::Leftover => (
+        Scene::Leftover | Scene::KeptKey | Scene::KeyTaken => (
             "UPDATE OR DELETE",
             format!("IF OLD.claim_id IS NOT NULL THEN {raise} END IF; RETURN NEW;"),
         ),

@@ -55,6 +55,10 @@ pub enum Scene {
     DeadWorker,
     /// The same, but the owner's trigger does not let one paste come back.
     StubbornRow,
+    /// The same, and no other row of its batch can take over the key of its object.
+    KeptKey,
+    /// Such a claim has ended, and the owner has relented; a watchdog resets the row with its key.
+    KeyTaken,
     /// A worker died before its release; a watchdog resets its claim, while another transaction holds
     /// the content row of one paste.
     HeldContent,
@@ -76,7 +80,15 @@ impl Scene {
         use Scene::*;
         matches!(
             self,
-            DeadWorker | StubbornRow | HeldContent | NoClaim | Deferred | Leftover | Prune
+            DeadWorker
+                | StubbornRow
+                | KeptKey
+                | KeyTaken
+                | HeldContent
+                | NoClaim
+                | Deferred
+                | Leftover
+                | Prune
         )
     }
 }
@@ -94,13 +106,15 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
         ("finish", "leftovers") => vec![Scene::KeptRow, Scene::SwallowedRow],
         ("finish", "detached") => vec![Scene::RefusedKey],
         ("finish", "committed") => vec![Scene::Drain, Scene::RefusedKey, Scene::KeptRow],
-        ("reset", "locked" | "good_reset") => vec![Scene::StubbornRow],
+        ("reset", "locked" | "good_reset") => vec![Scene::StubbornRow, Scene::KeptKey],
         ("reset", "pastes_reset") => vec![Scene::DeadWorker, Scene::GiveBack, Scene::HeldContent],
         ("reset", _) => vec![Scene::DeadWorker, Scene::GiveBack],
-        ("sweep", "committed") => vec![Scene::DeadWorker, Scene::StubbornRow, Scene::HeldContent],
+        ("sweep", "committed") => {
+            vec![Scene::DeadWorker, Scene::StubbornRow, Scene::KeptKey, Scene::HeldContent]
+        }
         ("sweep", _) => vec![Scene::DeadWorker],
         ("orphans", "reset" | "committed") => {
-            vec![Scene::NoClaim, Scene::Deferred, Scene::Leftover]
+            vec![Scene::NoClaim, Scene::Deferred, Scene::Leftover, Scene::KeyTaken]
         }
         ("orphans", _) => vec![Scene::NoClaim],
         ("count" | "prune" | "purge", _) => vec![Scene::Prune],
@@ -184,6 +198,20 @@ impl Stage {
                 self.world.run_sql(&owners_trigger(scene)).await;
                 self.armed("cleanup-watchdog", failpoint).start()
             }
+            Scene::KeptKey | Scene::KeyTaken => {
+                for code in ["owners", "own 1", "own 2", "own 3", "own 4", "own 5"] {
+                    self.world.put(code, code, Ago(500.0)).await;
+                }
+                // With one batch, lest another one come there first.
+                let worker = self.armed("cleanup-worker", "objects.before_call=return(abort)");
+                worker.env("CLEANUP_WORKER_CONCURRENCY", "1").start().end().await;
+                self.world.run_sql(&owners_trigger(scene)).await;
+                if scene == Scene::KeyTaken {
+                    self.until_it_is_reset().await;
+                    self.world.run_sql(RELENT).await;
+                }
+                self.armed("cleanup-watchdog", failpoint).start()
+            }
             Scene::HeldContent => {
                 self.world.put("held", "held", Ago(500.0)).await;
                 self.dies_at("release.before").await;
@@ -218,6 +246,18 @@ impl Stage {
     async fn dies_at(&self, point: &str) {
         let died = format!("{point}=return(abort)");
         self.armed("cleanup-worker", &died).start().end().await;
+    }
+
+    /// Another watchdog resets what the dead worker held.
+    async fn until_it_is_reset(&self) {
+        let watchdog = self.program("cleanup-watchdog").start();
+        let reset = "SELECT count(*) = 0 FROM deletion_claims
+                     WHERE finished_at IS NULL AND reset_at IS NULL";
+        self.world.until("the dead worker's claims are reset", reset).await;
+        watchdog.signal(Signal::TERM);
+        watchdog.end().await;
+        let kept = "SELECT count(*) FROM deletion_claims WHERE cardinality(doomed_keys) = 1";
+        assert_eq!(self.world.count(kept).await, 1, "the claim keeps the key of its stuck paste");
     }
 
     async fn hold_content(&self) {

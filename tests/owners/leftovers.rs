@@ -1,5 +1,10 @@
 //! After a finish no row carries the claim's id any more, whatever triggers and other people do.
 
+use paste_cleanup::{
+    claim::Claim,
+    worker::{Worker, delete_objects::ObjectsGone},
+};
+
 use super::{
     support::{
         faulty_s3::{FaultyS3, Mood},
@@ -126,7 +131,59 @@ async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
     let objects = worker.delete_objects(&claim, &released).await.expect("delete");
     world.run_sql("DELETE FROM pastes").await;
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
-    let kept =
-        "SELECT doomed_keys[1] FROM deletion_claims WHERE reset_reason = 'keys without a row'";
+    let kept = "SELECT doomed_keys[1] FROM deletion_claims";
     assert_eq!(world.text(kept).await, Some(key));
+}
+
+/// Three pastes with objects that S3 refuses to delete, and one that it deletes; up to their finish.
+async fn refused_objects(
+    world: &World,
+    s3: &FaultyS3,
+) -> (std::sync::Arc<Worker>, Claim, ObjectsGone) {
+    for n in 1..=3 {
+        world.put(&format!("p{n}"), &format!("refused {n}"), Ago(60.0)).await;
+    }
+    s3.mood(Mood::Refusing { text: "/".into(), code: "ObjectLocked" });
+    let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
+    let claim = claim_some(&worker, 10).await;
+    let released = worker.release(&claim).await.expect("release");
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    (worker, claim, objects)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_object_whose_paste_is_locked_keeps_no_other_paste_in_its_claim() {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let (worker, claim, objects) = refused_objects(&world, &s3).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    let lock = "SELECT FROM pastes WHERE short_code = 'p2' FOR UPDATE";
+    holding.batch_execute(lock).await.expect("lock");
+    let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    assert_eq!((finished.rows, finished.failed.len()), (0, 3));
+    let back = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+                AND doomed_key IS NOT NULL";
+    assert_eq!(world.count(back).await, 2);
+    holding.rollback().await.expect("let go");
+    assert_eq!((world.sweep().await.orphans, world.count(back).await), (1, 3));
+    world.end_backoff().await;
+    assert_eq!(run(&world).await.code(), 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_object_whose_paste_cannot_be_changed_keeps_no_other_paste_in_its_claim() {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let (worker, claim, objects) = refused_objects(&world, &s3).await;
+    let held = "IF OLD.short_code = 'p2' THEN RAISE EXCEPTION 'held'; END IF; RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", held).await;
+    let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    assert_eq!((finished.rows, finished.failed.len()), (0, 3));
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    assert_eq!(world.sweep().await.orphans, 1);
+    world.end_backoff().await;
+    assert_eq!(run(&world).await.code(), 0);
+    world.assert_drained().await;
 }

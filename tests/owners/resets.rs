@@ -109,3 +109,98 @@ async fn a_tombstone_that_the_owner_keeps_keeps_no_others_and_the_watchdog_is_kn
     let pruned = prune(&world.watchdog_pool(), &settings).await.expect("prune");
     assert_eq!((pruned.tombstones, world.count(LEFT).await), (19, 1));
 }
+
+/// A batch whose objects are still to be deleted when its worker dies: each paste has one of its own.
+async fn decremented_claim(world: &World, pastes: i32) {
+    world.put_many(pastes, pastes).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, pastes.unsigned_abs()).await;
+    worker.release(&claim).await.expect("release");
+    world.silence_claims(7201.0).await;
+}
+
+const PENDING: &str = "SELECT count(*) FROM pastes WHERE doomed_key IS NOT NULL";
+const KEPT: &str = "SELECT coalesce(sum(cardinality(doomed_keys)), 0) FROM deletion_claims";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset() {
+    let world = World::new().await;
+    decremented_claim(&world, 20).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    let lock = "SELECT FROM pastes WHERE short_code = 'p00000007' FOR UPDATE";
+    holding.batch_execute(lock).await.expect("lock");
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
+    assert_eq!((world.count(OPEN).await, world.count(PENDING).await), (0, 19));
+    assert_eq!(world.count(KEPT).await, 1, "its own object is remembered by its claim");
+    holding.rollback().await.expect("let go");
+    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (20, 0));
+    world.end_backoff().await;
+    drain(&world.worker().await).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is_reset_later() {
+    let world = World::new().await;
+    decremented_claim(&world, 20).await;
+    hold(&world, "p00000007").await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
+    assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (19, 1));
+    let history = |s: &mut paste_cleanup::config::Settings| s.retention.history = Duration::ZERO;
+    let mut settings = world.settings.clone();
+    history(&mut settings);
+    prune(&world.watchdog_pool(), &settings).await.expect("prune");
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    assert_eq!(world.sweep().await.orphans, 1);
+    world.end_backoff().await;
+    drain(&world.worker().await).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_ended_by_hand_forgets_no_object() {
+    let world = World::new().await;
+    decremented_claim(&world, 20).await;
+    world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
+    assert_eq!(world.sweep().await.orphans, 20);
+    assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (20, 0));
+    world.end_backoff().await;
+    drain(&world.worker().await).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resets_that_a_trigger_swallows_are_counted_and_end_their_sweep() {
+    let world = World::new().await;
+    decremented_claim(&world, 20).await;
+    let swallow = "IF OLD.short_code LIKE '%7' THEN RETURN NULL; END IF; RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", swallow).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 18, 2));
+    assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 18));
+    assert_eq!(world.sweep().await.orphans, 0, "and a later one does not try for ever");
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    assert_eq!(world.sweep().await.orphans, 2);
+    world.end_backoff().await;
+    drain(&world.worker().await).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_later() {
+    let world = World::new().await;
+    decremented_claim(&world, 5).await;
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", "RETURN NULL;").await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 0, 5));
+    assert_eq!((world.count(OPEN).await, world.count(KEPT).await), (0, 5));
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    assert_eq!(world.sweep().await.orphans, 5);
+    world.end_backoff().await;
+    drain(&world.worker().await).await;
+    world.assert_drained().await;
+}

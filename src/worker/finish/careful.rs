@@ -15,8 +15,17 @@ use super::{Removed, named};
 use crate::{
     claim::{Claim, Paste},
     failpoint,
-    postgres::bisect::{Failed, Write, Writing, all_of, apply_to_good},
-    worker::{Worker, delete_objects::ObjectsGone, detach::Bad, settle::TryError},
+    postgres::{
+        Fault,
+        bisect::{Failed, Write, Writing, all_of, apply_to_good},
+        describe,
+    },
+    worker::{
+        Worker,
+        delete_objects::ObjectsGone,
+        detach::{Bad, Detached},
+        settle::TryError,
+    },
 };
 
 const THERE: &str = include_str!("../../../sql/queries/finish_there.sql");
@@ -55,24 +64,23 @@ impl Worker {
         let mut rows = self.lock_rows(transaction, claim).await?;
         failpoint::reached("finish.locked");
         report_gone(id, &rows.gone);
-        let (mut bad, homeless) = place_keys(&objects.bad, &mut rows, claim);
-        if !homeless.is_empty() && !rows.blocked.is_empty() {
-            // One of those may be the row to remember the key.
-            return Err(TryError::Unaccounted);
-        }
+        let (mut bad, mut kept) = place_keys(&objects.bad, &mut rows, claim);
         bad.extend(rows.held.iter().map(|code| uncounted(code, LOCKED)));
         let mut removed = Removed { gone: rows.gone.len() as u64, ..Removed::default() };
-        removed.dead_letters += self.detach_some(transaction, id, &bad).await?;
+        let detached = self.detach_each(transaction, id, &bad).await?;
+        kept.extend(detached.keys_without_a_row(&bad));
+        removed.dead_letters += detached.dead_letters;
         failpoint::reached("finish.detached");
         let codes: Vec<&Paste> =
             claim.pastes.iter().filter(|paste| rows.ours.contains(&paste.short_code)).collect();
         let stubborn = self.delete_good(transaction, id, &codes, &mut removed.rows).await?;
-        removed.dead_letters += self.detach_each(transaction, id, &stubborn).await?;
+        removed.dead_letters += self.detach_each(transaction, id, &stubborn).await?.dead_letters;
         failpoint::reached("finish.leftovers");
         bad.extend(stubborn);
         bad.extend(rows.blocked.iter().map(|code| uncounted(code, LOCKED)));
         removed.failed = named(&bad);
-        removed.keys_without_a_row = (!homeless.is_empty()).then_some(homeless);
+        report_kept(id, &kept);
+        removed.kept = kept;
         Ok(removed)
     }
 
@@ -135,47 +143,31 @@ impl Worker {
         Ok(stubborn)
     }
 
-    /// Their references are released and their objects are gone, or their keys are placed.
-    async fn detach_some(
-        &self,
-        transaction: &Transaction<'_>,
-        claim: i64,
-        bad: &[Bad],
-    ) -> Result<usize, TryError> {
-        if bad.is_empty() {
-            return Ok(0);
-        }
-        let detached = self.detach(transaction, claim, bad, true).await?;
-        match detached.keys_without_a_row(bad).is_empty() {
-            true => Ok(detached.dead_letters),
-            false => Err(TryError::Unaccounted),
-        }
-    }
-
-    /// One by one if need be: whoever refuses a row's DELETE may refuse its UPDATE, too. Such a row
-    /// stays as it is until the watchdog can put it back.
+    /// One by one if need be: a trigger may refuse a row's UPDATE. Such a row stays as it is until the
+    /// watchdog can put it back. The references of all are released.
     async fn detach_each(
         &self,
         transaction: &mut Transaction<'_>,
         claim: i64,
         bad: &[Bad],
-    ) -> Result<usize, TryError> {
-        let mut dead_letters = 0;
+    ) -> Result<Detached, TryError> {
+        let mut all = Detached::default();
         let mut parts = if bad.is_empty() { Vec::new() } else { vec![bad] };
         while let Some(part) = parts.pop() {
             let savepoint = transaction.savepoint("detach").await?;
             match self.detach(&savepoint, claim, part, true).await {
                 Ok(detached) => {
-                    dead_letters += detached.dead_letters;
+                    all.dead_letters += detached.dead_letters;
+                    all.found.extend(detached.found);
                     savepoint.commit().await?;
                 }
-                Err(refusal) if refusal.as_db_error().is_some() => {
+                Err(refusal) if Fault::of(&refusal) != Fault::Transient => {
                     savepoint.rollback().await?;
                     match part {
                         [one] => error!(
                             "paste {:?} stays in progress: {}",
                             one.short_code,
-                            crate::postgres::describe(&refusal)
+                            describe(&refusal)
                         ),
                         many => parts.extend(many.chunks(many.len().div_ceil(2))),
                     }
@@ -183,7 +175,7 @@ impl Worker {
                 Err(refusal) => return Err(refusal.into()),
             }
         }
-        Ok(dead_letters)
+        Ok(all)
     }
 }
 
@@ -212,11 +204,11 @@ async fn lock(
     Ok(rows.iter().map(|row| row.get("short_code")).collect())
 }
 
-/// Each object that is still to be deleted is remembered by its own row or, if that is not to be had,
-/// by another one of the batch, which then stays. Returns the rows that stay, and the keys for which
-/// there is none.
-fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<String>) {
-    let (mut placed, mut homeless) = (Vec::new(), Vec::new());
+/// Each object that is still to be deleted is remembered by its own row or, if that cannot be changed,
+/// by another one of the batch, which then stays. Returns the rows that stay, and the keys that the claim
+/// must keep because there is none, each with its own row.
+fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<(String, String)>) {
+    let (mut placed, mut kept) = (Vec::new(), Vec::new());
     let (at_home, lost): (Vec<&Bad>, Vec<&Bad>) =
         bad.iter().partition(|bad| rows.can_change(&bad.short_code));
     for bad in at_home {
@@ -231,14 +223,21 @@ fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<Str
                 rows.take(&short_code);
                 placed.push(Bad { short_code, own_fault: false, ..bad.clone() });
             }
-            (None, Some(key)) => homeless.push(key.clone()),
+            (None, Some(key)) => kept.push((bad.short_code.clone(), key.clone())),
             (_, None) => {}
         }
     }
-    for key in &homeless {
-        error!(s3_key = ?key, "no paste row is left to remember this object; its claim keeps the key");
+    (placed, kept)
+}
+
+fn report_kept(claim: i64, kept: &[(String, String)]) {
+    for (owner, key) in kept {
+        warn!(
+            claim,
+            s3_key = ?key,
+            "claim {claim} keeps the key {key:?}: its paste {owner:?} cannot take it now"
+        );
     }
-    (placed, homeless)
 }
 
 impl Rows {

@@ -1,0 +1,129 @@
+//! A reset that takes nothing for granted: another transaction holds a row of the claim locked, or a
+//! trigger or constraint refuses or swallows its UPDATE. All other rows are put back.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
+use deadpool_postgres::Transaction;
+use tokio_postgres::{Error, Row, types::ToSql};
+use tracing::{error, warn};
+
+use super::{
+    IN_ORDER, LockedClaim, Reset, Why, close,
+    keys::{OWNERS, PendingKey, hand_on_keys},
+    put_back,
+};
+use crate::{
+    config::Settings,
+    failpoint,
+    postgres::bisect::{
+        ApplyError, Blame, CAREFULLY, Failed, Refusal, Write, Writing, all_of, apply_to_good,
+    },
+};
+
+const LOCK: &str = include_str!("../../../sql/queries/reset_lock.sql");
+
+/// Puts back what can be put back. Nothing can: the claim stays open, if Postgres refused it.
+pub(super) async fn reset_good(
+    transaction: &mut Transaction<'_>,
+    settings: &Settings,
+    claim: &LockedClaim,
+    why: Why<'_>,
+    refusal: Refusal,
+) -> Result<Reset, Error> {
+    transaction.batch_execute(CAREFULLY).await?;
+    transaction.batch_execute(IN_ORDER).await?;
+    let rows = transaction.query(LOCK, &[&claim.id]).await?;
+    failpoint::reached("reset.locked");
+    let mut codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
+    let refused = refused_owners(transaction, claim, &codes).await?;
+    codes.retain(|code| !refused.contains(code));
+    let kept = hand_on_keys(transaction, claim, Some(&codes)).await?;
+    let put_back = PutBack { settings, claim, why, rows: Mutex::default() };
+    let applied = apply_to_good(transaction, &codes, &Blame::default(), |_| false, &put_back).await;
+    let failed = failed(applied)?;
+    let reason = refusal.reason();
+    if let Refusal::Postgres(refusal) = refusal
+        && failed.len() == codes.len()
+    {
+        return Err(refusal);
+    }
+    for bad in &failed {
+        error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
+    }
+    failpoint::reached("reset.good_reset");
+    let rows = put_back.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (done, _) = close(transaction, settings, claim, why, &kept, &rows).await?;
+    let (id, left) = (claim.id, done.left);
+    warn!(claim = id, "claim {id}: {left} pastes are left for a later sweep: {reason}");
+    Ok(done)
+}
+
+/// Puts back some rows, and keeps what Postgres said of them.
+struct PutBack<'a> {
+    settings: &'a Settings,
+    claim: &'a LockedClaim,
+    why: Why<'a>,
+    rows: Mutex<Vec<Row>>,
+}
+
+impl Write<String> for PutBack<'_> {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
+        let Self { settings, claim, why, rows } = self;
+        Box::pin(async move {
+            let put = put_back(transaction, settings, claim, *why, Some(part)).await?;
+            let written = all_of(put.len() as u64, part.len())?;
+            rows.lock().unwrap_or_else(PoisonError::into_inner).extend(put);
+            Ok(written)
+        })
+    }
+}
+
+/// Rows that have an object to delete and cannot be changed: their keys must go to others.
+async fn refused_owners(
+    transaction: &mut Transaction<'_>,
+    claim: &LockedClaim,
+    codes: &[String],
+) -> Result<HashSet<String>, Error> {
+    let codes: HashSet<&String> = codes.iter().collect();
+    let keys: Vec<PendingKey> =
+        claim.keys.iter().filter(|(owner, _)| codes.contains(owner)).cloned().collect();
+    let hand_on = HandOn(claim.id);
+    let applied = apply_to_good(transaction, &keys, &Blame::default(), |_| false, &hand_on).await;
+    let failed = failed(applied)?;
+    for bad in &failed {
+        error!("paste {:?} cannot take over a key: {}", bad.unit.0, bad.error);
+    }
+    Ok(failed.into_iter().map(|bad| bad.unit.0).collect())
+}
+
+struct HandOn(i64);
+
+impl Write<PendingKey> for HandOn {
+    fn write<'a>(
+        &'a self,
+        transaction: &'a Transaction<'_>,
+        part: &'a [PendingKey],
+    ) -> Writing<'a> {
+        let (owners, keys): (Vec<&str>, Vec<&str>) =
+            part.iter().map(|(owner, key)| (&**owner, &**key)).unzip();
+        Box::pin(async move {
+            let told: [&(dyn ToSql + Sync); 4] = [&self.0, &owners, &keys, &None::<Vec<&str>>];
+            let found = transaction.query(OWNERS, &told).await?;
+            all_of(found.len() as u64, part.len())
+        })
+    }
+}
+
+/// Whether the rows or the database are to blame makes no difference here.
+fn failed<T>(
+    applied: Result<crate::postgres::bisect::Applied<T>, ApplyError<T>>,
+) -> Result<Vec<Failed<T>>, Error> {
+    match applied {
+        Ok(applied) => Ok(applied.failed),
+        Err(ApplyError::Postgres(error)) => Err(error),
+        Err(ApplyError::Database(failed)) => Ok(failed),
+    }
+}
