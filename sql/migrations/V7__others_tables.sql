@@ -75,15 +75,19 @@ BEGIN
 END $$;
 
 -- step: pastes_return: a row whose content is locked waits for it outside of any claim
--- As in V4, but without waiting for longer than two seconds in a transaction: a forgotten transaction
--- that holds one shared content row must not keep a whole batch from being reset. A row whose
--- content cannot be locked stays in progress, under no claim, and so keeps its reference and is seen
--- by whoever looks who needs the content; retry_at after deletion_initiated_at is how the watchdog
--- knows it, and puts it back later.
+-- As in V4, with two more rules.
+-- A row whose claim has given its reference back never gets it again, whoever puts it back. The claim is
+-- read while the content row is locked: a release that comes later waits for that lock and then counts its
+-- rows, and one that came first is seen.
+-- No transaction waits for longer than two seconds: a forgotten one that holds a shared content row
+-- must not keep a whole batch from being reset. A row whose content cannot be locked stays in
+-- progress, under no claim, and so keeps its reference and is seen by whoever looks who needs the
+-- content; retry_at after deletion_initiated_at is how the watchdog knows it, and puts it back later.
 CREATE OR REPLACE FUNCTION pastes_return() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     -- In this transaction, for all its rows.
     waited_ms int := coalesce(nullif(current_setting('paste_cleanup.waited_ms', true), ''), '0');
+    is_locked boolean := false;
 BEGIN
     -- The copy of another server's pastes, where nobody but the subscription writes: what comes back
     -- was judged there, and its content may not have been copied yet.
@@ -93,9 +97,8 @@ BEGIN
     END IF;
     LOOP
         PERFORM FROM content WHERE content_hash = NEW.content_hash FOR KEY SHARE SKIP LOCKED;
-        IF FOUND THEN
-            RETURN NEW;
-        END IF;
+        is_locked := FOUND;
+        EXIT WHEN is_locked;
         -- In this order: content that a release is about to delete is locked first, then gone.
         PERFORM FROM content WHERE content_hash = NEW.content_hash;
         IF NOT FOUND THEN
@@ -113,6 +116,31 @@ BEGIN
         waited_ms := waited_ms + 10;
         PERFORM set_config('paste_cleanup.waited_ms', waited_ms::text, true);
     END LOOP;
+    IF NOT is_locked THEN
+        -- Whoever holds the content may be the release of this very row; a reset holds the claim itself.
+        PERFORM FROM deletion_claims c
+          WHERE c.id = OLD.claim_id AND c.claimed_at = OLD.deletion_initiated_at;
+        IF FOUND THEN
+            PERFORM FROM deletion_claims WHERE id = OLD.claim_id FOR SHARE SKIP LOCKED;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'paste % cannot be put back now: claim % is being worked on',
+                    quote_literal(OLD.short_code), OLD.claim_id
+                    USING ERRCODE = '55P03', HINT = 'Try again in a few seconds.';
+            END IF;
+        END IF;
+    END IF;
+    -- A release that takes this row out of its batch has marked the claim itself: the row keeps its
+    -- reference then.
+    PERFORM FROM deletion_claims c
+      WHERE c.id = OLD.claim_id AND c.claimed_at = OLD.deletion_initiated_at
+        AND c.released_at IS NOT NULL AND c.xmin <> pg_current_xact_id()::xid;
+    IF FOUND THEN
+        NEW.content_hash := NULL;
+        RETURN NEW;
+    END IF;
+    IF is_locked THEN
+        RETURN NEW;
+    END IF;
     NEW.deletion_status := 'DELETION_IN_PROGRESS';
     NEW.deletion_initiated_at := now();
     NEW.claim_id := NULL;
@@ -139,6 +167,17 @@ BEGIN
         AND proconfig @> ARRAY[format('search_path=%s, pg_temp', home)];
     IF NOT FOUND THEN
         EXECUTE format('ALTER FUNCTION pastes_return() SET search_path = %s, pg_temp', home);
+    END IF;
+END $$;
+
+-- step: always: pastes_return may read and lock claims
+DO $$
+DECLARE
+    runs_as oid := (SELECT proowner FROM pg_proc WHERE oid = 'pastes_return()'::regprocedure);
+BEGIN
+    IF NOT has_table_privilege(runs_as, 'deletion_claims', 'SELECT')
+       OR NOT has_table_privilege(runs_as, 'deletion_claims', 'UPDATE') THEN
+        EXECUTE format('GRANT SELECT, UPDATE ON deletion_claims TO %s', runs_as::regrole);
     END IF;
 END $$;
 

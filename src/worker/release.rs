@@ -3,6 +3,7 @@
 mod lock;
 mod missing;
 mod plan;
+mod taken_away;
 
 use std::collections::HashMap;
 
@@ -14,6 +15,7 @@ pub(super) use self::missing::MissingContent;
 use self::{
     lock::Locked,
     plan::{Body, Plan, References, references},
+    taken_away::leave_out,
 };
 use super::{
     Worker,
@@ -57,8 +59,11 @@ impl Worker {
     ) -> Result<Released, TryError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
-        let references = references(claim);
-        let locked = self.fence_and_lock(&transaction, claim, &references, mode).await?;
+        let mut references = references(claim);
+        let mut locked = self.fence_and_lock(&transaction, claim, &references, mode).await?;
+        if mode == Mode::Careful {
+            leave_out(&transaction, claim, &mut references, &mut locked).await?;
+        }
         let mut plan = self.plan(&transaction, claim, &references, locked).await?;
         match mode {
             Mode::Whole => {

@@ -22,13 +22,13 @@ impl Reference {
             let rows = claim.lease.rows_deleted.unwrap_or_default();
             return Answer::Finished { rows, gone: 0, failed: refused.into_values().collect() };
         }
+        self.claim_mut(id).lease.heirs.clear();
         let gone = claim.taken.keys().filter(|code| !self.pastes.contains_key(*code)).count();
         let mut failed = self.place_keys(id, &claim, refused);
         let rows = self.remove_rows(id, &claim, &mut failed);
         let lease = &mut self.claim_mut(id).lease;
         (lease.finished, lease.rows_deleted) = (true, Some(rows));
         lease.silent = false;
-        lease.heirs.clear();
         Answer::Finished { rows, gone: gone as u64, failed }
     }
 
@@ -62,7 +62,7 @@ impl Reference {
         // They are taken as they come, each by some key.
         let mut spare: BTreeSet<String> = spare.into_iter().take(lost.len()).collect();
         let mut homeless = lost.len() - spare.len();
-        for key in lost.into_keys() {
+        for (key, owner) in lost {
             match self.free_choice(&key, &spare) {
                 Some(code) => {
                     spare.remove(&code);
@@ -71,10 +71,7 @@ impl Reference {
                 }
                 None if homeless > 0 => {
                     homeless -= 1;
-                    let lease = &mut self.claim_mut(id).lease;
-                    lease.keeps_keys = true;
-                    lease.kept.insert(key.clone());
-                    self.homeless.insert(key);
+                    self.claim_mut(id).lease.heirs.insert(key, owner);
                 }
                 None => {
                     stay.insert(format!("one of {spare:?} for {key}"));

@@ -27,6 +27,13 @@ const REMOVE: &str = "WITH removed AS (
         WHERE short_code = $1 AND deletion_status::text = $2 AND claim_id IS NOT DISTINCT FROM $3
         RETURNING 1)
      SELECT count(*) > 0 FROM removed";
+/// $2: its claim.
+const PUT_BACK: &str = "WITH back AS (
+        UPDATE pastes SET deletion_status = 'NOT_EXPIRED', deletion_initiated_at = NULL, claim_id = NULL
+        WHERE short_code = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+          AND claim_id IS NOT DISTINCT FROM $2
+        RETURNING 1)
+     SELECT count(*) > 0 FROM back";
 /// Nobody was at work on these rows for hours.
 const FORGET: &str = "TRUNCATE deletion_claims RESTART IDENTITY;
      UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'
@@ -67,6 +74,21 @@ impl Stage {
     pub async fn owner_relents(&self) -> Answer {
         self.world.run_sql("DROP TRIGGER IF EXISTS owner ON pastes").await;
         Answer::Done
+    }
+
+    /// Again and again, if need be: whoever puts a row back while its claim ends may be in a deadlock.
+    pub async fn put_back(&self, slot: usize, code: &str, found: Status) -> Answer {
+        let claim = match found {
+            Status::InProgress(claim) => claim,
+            Status::Stale(claim) => Some(claim),
+            Status::NotExpired | Status::Deleted => return Answer::Changed(false),
+        };
+        loop {
+            match self.ask(slot, PUT_BACK, &[&code, &claim]).await {
+                Answer::Broke(error) if error.contains("deadlock") => {}
+                answer => return answer,
+            }
+        }
     }
 
     pub async fn remove(&self, slot: usize, code: &str, found: Status) -> Answer {

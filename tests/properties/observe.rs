@@ -23,8 +23,7 @@ const CLAIMS: &str = "SELECT id, worker, rows_claimed, released_at IS NOT NULL A
         finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset, rows_deleted,
         coalesce(finished_at, reset_at) IS NULL
             AND heartbeat_at < now() - interval '2 hours' AS silent,
-        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS keys,
-        coalesce(reset_reason = 'keys without a row', false) AS keeps_keys
+        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS keys
      FROM deletion_claims";
 /// Backoffs are some seconds; a story must not depend on how long it takes. $1 is a moment before
 /// they were set, so the pause is between `least` and `most`.
@@ -94,7 +93,7 @@ impl Stage {
         let worker = self.workers.iter().position(|known| known.id == worker);
         let heirs: Vec<String> = row.get("heirs");
         let keys: Vec<String> = row.get("keys");
-        let heirless = keys.iter().skip(heirs.len()).cloned().collect();
+        assert_eq!(heirs.len(), keys.len(), "every key has its paste");
         let lease = Lease {
             worker: worker.unwrap_or(usize::MAX),
             rows_claimed: usize::try_from(row.get::<_, i32>("rows_claimed")).expect("rows"),
@@ -103,8 +102,6 @@ impl Stage {
             finished: row.get("finished"),
             reset: row.get("reset"),
             heirs: keys.into_iter().zip(heirs).collect(),
-            kept: heirless,
-            keeps_keys: row.get("keeps_keys"),
             rows_deleted: row
                 .get::<_, Option<i32>>("rows_deleted")
                 .map(|n| n.unsigned_abs().into()),

@@ -64,6 +64,7 @@ impl Stage {
                     Answer::Done
                 }
                 Step::Remove { code, found } => self.remove(slot, code, *found).await,
+                Step::PutBack { code, found } => self.put_back(slot, code, *found).await,
                 Step::EndByHand { claim, finished } => {
                     let end = if *finished { FINISH } else { RESET };
                     self.ask(slot, end, &[claim]).await

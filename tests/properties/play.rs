@@ -200,7 +200,7 @@ impl Play<'_> {
         let end = self.reference.drained();
         let mut wrong = differences(&end.state(), &found);
         let alive = end.alive().into_iter().map(|(code, body)| (code, text(body))).collect();
-        let in_doubt = self.reference.homeless.clone();
+        let in_doubt = self.reference.kept_keys();
         let expected = Expected { alive, in_doubt, ..Expected::default() };
         wrong.extend(self.stage.world.store().check(&expected).await.violations);
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n    ").into()) }

@@ -15,7 +15,7 @@ impl Reference {
     /// stories with right counts.
     pub fn drained(&self) -> Self {
         let mut end = Self { uploads: self.uploads, ..Self::default() };
-        end.objects = self.objects.intersection(&self.homeless).cloned().collect();
+        end.objects = self.objects.intersection(&self.kept_keys()).cloned().collect();
         for (code, paste) in &self.pastes {
             if paste.status == Status::Deleted || !paste.has_expired() {
                 let retry = if paste.retry == When::Unset { When::Unset } else { When::Past(0) };
@@ -44,11 +44,9 @@ impl Reference {
                 broken.push(format!("the body under {} is lost", content.key));
             }
         }
-        let open = self.claims.values().filter(|claim| claim.is_open());
         let known: BTreeSet<&String> = (self.content.values().map(|content| &content.key))
             .chain(self.pastes.values().filter_map(|paste| paste.doomed_key.as_ref()))
-            .chain(open.flat_map(|claim| claim.lease.heirs.keys()))
-            .chain(&self.homeless)
+            .chain(self.claims.values().flat_map(|claim| claim.lease.heirs.keys()))
             .collect();
         let orphans = self.objects.iter().filter(|key| !known.contains(key));
         broken.extend(orphans.map(|key| format!("nobody remembers {key}")));

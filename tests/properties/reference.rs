@@ -74,12 +74,8 @@ pub struct Lease {
     pub released: bool,
     pub finished: bool,
     pub reset: bool,
-    /// The paste that owes each doomed key.
+    /// The paste that owes each doomed key. After its end: those that could not take it over.
     pub heirs: BTreeMap<String, String>,
-    /// Keys of a finished claim that no row is left to owe.
-    pub kept: BTreeSet<String>,
-    /// Marked as the last to know some key.
-    pub keeps_keys: bool,
     pub rows_deleted: Option<u64>,
 }
 
@@ -127,8 +123,6 @@ pub struct Reference {
     pub held: Option<u8>,
     /// What the owner's trigger does to the DELETE of some pastes.
     pub owner: Option<Owner>,
-    /// Keys that only a claim remembers: their objects stay.
-    pub homeless: BTreeSet<String>,
     /// The rows that really owe each key, for where the product may choose.
     pub chosen: BTreeMap<String, String>,
     /// Uploads so far: no key is used twice.
@@ -210,6 +204,12 @@ impl Reference {
         let mut queue: Vec<_> = self.pastes.iter().filter_map(due).collect();
         queue.sort();
         queue
+    }
+
+    /// Keys that only a claim remembers which is over: their objects stay until their rows come back.
+    pub fn kept_keys(&self) -> BTreeSet<String> {
+        let ended = self.claims.values().filter(|claim| !claim.is_open());
+        ended.flat_map(|claim| claim.lease.heirs.keys().cloned()).collect()
     }
 
     /// The next moment of Postgres' own clock.

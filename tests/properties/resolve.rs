@@ -51,6 +51,7 @@ impl Play<'_> {
             Action::ExpireNow(paste) => Step::ExpireNow(self.paste(*paste)),
             Action::Refuse(keys) => self.refuse(*keys)?,
             Action::Remove(which) => self.remove(*which)?,
+            Action::PutBack(which) => self.put_back(*which)?,
             Action::EndByHand { claim, finished } => self.end_by_hand(*claim, *finished)?,
             Action::ForgetClaims => self.can_forget_claims().then_some(Step::ForgetClaims)?,
             Action::GiveBackHeld(which, body) => {
@@ -139,14 +140,23 @@ impl Play<'_> {
         Some(Step::Remove { code: (*code).clone(), found: paste.status })
     }
 
+    /// A row in progress. One that owes a key would owe it twice, and who does is read from the rows.
+    fn put_back(&self, which: usize) -> Option<Step> {
+        let going = |paste: &Paste| {
+            matches!(paste.status, Status::InProgress(_) | Status::Stale(_))
+                && paste.doomed_key.is_none()
+        };
+        let rows: Vec<_> = self.reference.pastes.iter().filter(|(_, paste)| going(paste)).collect();
+        let (code, paste) = rows.get(which % rows.len().max(1))?;
+        Some(Step::PutBack { code: (*code).clone(), found: paste.status })
+    }
+
     /// A claim that is not released can only be marked as reset: its worker would wait for ever for
-    /// the release of a finished one. Where nothing may be lost, it owes no object any more.
+    /// the release of a finished one.
     fn end_by_hand(&self, which: usize, finished: bool) -> Option<Step> {
         let id = self.claim(which)?;
-        let lease = &self.reference.claims[&id].lease;
-        let owes = lease.heirs.keys().any(|key| self.reference.objects.contains(key));
-        let finished = finished && lease.released;
-        (!self.right_counts || !owes).then_some(Step::EndByHand { claim: id, finished })
+        let finished = finished && self.reference.claims[&id].lease.released;
+        Some(Step::EndByHand { claim: id, finished })
     }
 
     /// Where counts must stay right and nothing may be lost, no claim may know more than its rows.
@@ -155,9 +165,11 @@ impl Play<'_> {
             Status::InProgress(Some(id)) => self.reference.claims[&id].lease.released,
             _ => false,
         };
-        let owes = self.reference.claims.values().any(|claim| {
-            claim.is_open() && claim.lease.heirs.keys().any(|k| self.reference.objects.contains(k))
-        });
+        let owes = self
+            .reference
+            .claims
+            .values()
+            .any(|claim| claim.lease.heirs.keys().any(|k| self.reference.objects.contains(k)));
         !self.right_counts || !owes && !self.reference.pastes.values().any(tells)
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     reference::{BATCH_SIZE, Blame, MAX_ATTEMPTS, Paste, Reference, Status, When, backoff},
-    steps::Sweep,
+    steps::{Answer, Sweep},
     verbs::runs_alone,
 };
 
@@ -28,15 +28,24 @@ impl Reference {
             swept.add(self.reset(id, true));
         }
         let bodies = self.bodies();
-        let claims = &self.claims;
-        for paste in self.pastes.values_mut() {
+        let claims = &mut self.claims;
+        for (code, paste) in &mut self.pastes {
             let (released, counts) = match paste.status {
                 // It waits for its content row, and its time has come.
                 Status::InProgress(None) if matches!(paste.retry, When::Past(_)) => (false, false),
                 // Something else marked it.
                 Status::InProgress(None) if paste.retry == When::Unset => (false, true),
+                // Its claim is over, and may have kept a key for it.
                 Status::InProgress(Some(id)) if !claims[&id].is_open() => {
-                    (claims[&id].lease.released, false)
+                    let lease = &mut claims.get_mut(&id).expect("a claim of the story").lease;
+                    let mut kept = lease.heirs.iter();
+                    if let Some(key) =
+                        kept.find(|(_, heir)| *heir == code).map(|(key, _)| key.clone())
+                    {
+                        lease.heirs.remove(&key);
+                        paste.doomed_key = Some(key);
+                    }
+                    (lease.released, false)
                 }
                 // By a claim that nobody remembers, as far as another one of its number is over.
                 Status::Stale(id) if !claims.get(&id).is_some_and(|claim| claim.is_open()) => {
@@ -53,6 +62,23 @@ impl Reference {
             swept.strays += u64::from(paste.come_back(&bodies));
         }
         swept
+    }
+
+    /// Somebody puts a row back by hand, if it is still as it was found.
+    pub fn put_back(&mut self, code: &str, found: Status) -> Answer {
+        let bodies = self.bodies();
+        let released = match found {
+            Status::InProgress(Some(id)) => {
+                self.claims.get(&id).is_some_and(|claim| claim.lease.released)
+            }
+            _ => false,
+        };
+        let Some(paste) = self.pastes.get_mut(code).filter(|paste| paste.status == found) else {
+            return Answer::Changed(false);
+        };
+        paste.body = paste.body.filter(|_| !released);
+        paste.come_back(&bodies);
+        Answer::Changed(true)
     }
 
     fn bodies(&self) -> Bodies {
@@ -88,9 +114,9 @@ impl Reference {
     }
 
     /// Each key goes to its heir; if that is gone, to a row of the batch that owes nothing yet; if
-    /// there is none, nobody but the claim remembers it.
+    /// there is none, the claim keeps it.
     fn hand_on_debts(&mut self, id: i64) {
-        let heirs = self.claims[&id].lease.heirs.clone();
+        let heirs = std::mem::take(&mut self.claim_mut(id).lease.heirs);
         let ours = Status::InProgress(Some(id));
         let is_ours = |code: &String| self.pastes.get(code).is_some_and(|row| row.status == ours);
         let (found, lost): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -102,7 +128,7 @@ impl Reference {
         let rows = self.pastes.iter().filter(|(_, row)| owes_nothing(row));
         let mut spare: BTreeSet<String> = rows.map(|(code, _)| code.clone()).collect();
         let mut homeless = lost.len().saturating_sub(spare.len());
-        for key in lost.into_keys() {
+        for (key, heir) in lost {
             match self.free_choice(&key, &spare) {
                 Some(code) => {
                     spare.remove(&code);
@@ -110,8 +136,7 @@ impl Reference {
                 }
                 None if homeless > 0 => {
                     homeless -= 1;
-                    self.claim_mut(id).lease.keeps_keys = true;
-                    self.homeless.insert(key);
+                    self.claim_mut(id).lease.heirs.insert(key, heir);
                 }
                 // Some row should owe it: what is really there will differ.
                 None => {}

@@ -38,6 +38,11 @@ pub enum Step {
         code: String,
         found: Status,
     },
+    /// Somebody puts a row in progress back by hand, if it is still in this state.
+    PutBack {
+        code: String,
+        found: Status,
+    },
     /// Somebody marks a claim as over, finished or reset, and leaves its rows alone.
     EndByHand {
         claim: i64,
@@ -115,6 +120,7 @@ impl Step {
             Self::Release(id) | Self::Finish(id) | Self::GiveBack(id) | Self::Silence(id) => {
                 Some(*id)
             }
+            Self::PutBack { found: Status::InProgress(id), .. } => *id,
             _ => None,
         }
     }

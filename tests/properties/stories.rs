@@ -59,7 +59,8 @@ fn step() -> impl Strategy<Value = Action> {
             .prop_map(|(code, body, until)| Action::Put { code, body, until }),
         3 => extend(),
         2 => which.clone().prop_map(Action::ExpireNow),
-        3 => which.prop_map(Action::Remove),
+        3 => which.clone().prop_map(Action::Remove),
+        3 => which.prop_map(Action::PutBack),
     ]
 }
 
@@ -73,12 +74,16 @@ fn keys() -> impl Strategy<Value = Keys> {
 
 /// A claim that is carried out, while others meddle with its rows and its objects.
 fn batch() -> impl Strategy<Value = Vec<Action>> {
-    let meddle = || option::of((0..8_usize).prop_map(Action::Remove));
+    let which = || 0..8_usize;
+    let meddle = || {
+        option::of(prop_oneof![which().prop_map(Action::Remove), which().prop_map(Action::PutBack)])
+    };
     let refuse = option::of(keys().prop_map(Action::Refuse));
-    (claim(), refuse, meddle(), meddle(), meddle()).prop_map(|(claim, refuse, one, two, three)| {
+    let meddling = [meddle(), meddle(), meddle(), meddle()];
+    (claim(), refuse, meddling).prop_map(|(claim, refuse, [one, two, three, four])| {
         let steps = [
-            [Some(claim), refuse, Some(Action::Release(0)), one],
-            [Some(Action::DeleteObjects(0)), two, three, Some(Action::Finish(0))],
+            [Some(claim), refuse, one, Some(Action::Release(0)), two],
+            [Some(Action::DeleteObjects(0)), three, four, Some(Action::Finish(0)), None],
         ];
         steps.into_iter().flatten().flatten().collect()
     })

@@ -120,6 +120,8 @@ pub enum Action {
     Refuse(Keys),
     /// Something else deletes a row.
     Remove(usize),
+    /// Somebody puts a row back that is being deleted.
+    PutBack(usize),
     /// Somebody ends a claim by hand.
     EndByHand {
         claim: usize,

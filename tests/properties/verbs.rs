@@ -57,6 +57,7 @@ impl Reference {
                 Answer::Done
             }
             Step::Remove { code, found } => self.remove(code, *found),
+            Step::PutBack { code, found } => self.put_back(code, *found),
             Step::EndByHand { claim, finished } => self.end_by_hand(*claim, *finished),
             Step::ForgetClaims => self.forget_claims(),
             Step::Holding(body, step) => {
@@ -134,7 +135,10 @@ impl Reference {
 
     /// The batch's references go, and with the last one the body. Says how many counts were wrong.
     fn let_go(&mut self, id: i64, said: &Answer) -> usize {
-        let taken = self.claims[&id].taken.clone();
+        let mut taken = self.claims[&id].taken.clone();
+        // A row that somebody has put back keeps its reference.
+        let ours = Status::InProgress(Some(id));
+        taken.retain(|code, _| self.pastes.get(code).is_none_or(|row| row.status == ours));
         let bodies: BTreeSet<u8> = taken.values().filter_map(|taken| taken.body).collect();
         let mut drift = 0;
         for body in bodies {

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use deadpool_postgres::Transaction;
-use futures_util::future::try_join3;
+use futures_util::future::try_join4;
 use tokio_postgres::{Row, types::ToSql};
 
 use super::{References, Worker};
@@ -19,6 +19,7 @@ const LOCK: &str = include_str!("../../../sql/queries/release_lock_content.sql")
 const LOCK_NOW: &str =
     concat!(include_str!("../../../sql/queries/release_lock_content.sql"), " SKIP LOCKED");
 const THERE: &str = include_str!("../../../sql/queries/release_there.sql");
+const ROWS: &str = include_str!("../../../sql/queries/release_rows.sql");
 /// Releases of other batches hold their locks for some milliseconds: they are waited for.
 const TRIES: usize = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
@@ -51,14 +52,21 @@ impl Worker {
             Mode::Whole => {
                 let lock = transaction.prepare_cached(LOCK).await?;
                 let locked: [&(dyn ToSql + Sync); 2] = [&hashes, &claim.fence.claim];
+                let count = transaction.prepare_cached(ROWS).await?;
+                let counted: [&(dyn ToSql + Sync); 1] = [&claim.fence.claim];
                 // Sent together, in this order: one round trip. Locks of a claim that is lost do no
-                // harm.
-                let ((), fenced, rows) = try_join3(
+                // harm. Counted behind the locks: whoever puts a row back locks its content, too (the
+                // trigger pastes_return), and finds the claim marked from then on.
+                let ((), fenced, rows, count) = try_join4(
                     transaction.batch_execute(BY_KEY),
                     transaction.execute(&fence, &fenced),
                     transaction.query(&lock, &locked),
+                    transaction.query_one(&count, &counted),
                 )
                 .await?;
+                if fenced > 0 && count.get::<_, i64>("rows") != claim.pastes.len() as i64 {
+                    return Err(TryError::Unaccounted);
+                }
                 (fenced, Locked { rows, ..Locked::default() })
             }
             Mode::Careful => {

@@ -1,0 +1,123 @@
+//! Rows that somebody puts back by hand while they are claimed: no count becomes wrong, whichever comes
+//! first.
+
+use std::sync::Arc;
+
+use super::{support::*, *};
+
+const PUT_BACK: &str = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL,
+                                          deletion_initiated_at = NULL
+                        WHERE short_code = 'one'";
+const REF_COUNT: &str = "SELECT ref_count::bigint FROM content";
+const HOLDS: &str = "SELECT count(*) FROM pastes WHERE short_code = 'one'
+                     AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NOT NULL";
+
+/// Two expired pastes and a live one share their content; the two are claimed.
+async fn shared(
+    world: &World,
+) -> (Arc<paste_cleanup::worker::Worker>, paste_cleanup::claim::Claim) {
+    world.put("one", "shared", Ago(61.0)).await;
+    world.put("two", "shared", Ago(60.0)).await;
+    world.put("live", "shared", Never).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 10).await;
+    (worker, claim)
+}
+
+async fn end(world: &World, worker: &Arc<paste_cleanup::worker::Worker>) {
+    drain(worker).await;
+    assert_eq!((world.count(REF_COUNT).await, world.count(LEFT).await), (1, 1));
+    assert_eq!(world.read("live").await.as_deref(), Some("shared"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_put_back_by_hand_before_its_reference_goes_keeps_it_and_is_counted() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    world.run_sql(PUT_BACK).await;
+    carry_out(&worker, &claim).await;
+    assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (1, 2));
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+    end(&world, &worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_put_back_by_hand_after_its_reference_went_does_not_get_it_back() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    let released = worker.release(&claim).await.expect("release");
+    world.run_sql(PUT_BACK).await;
+    assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
+    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    end(&world, &worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_is_being_put_back_by_hand_when_its_references_go_is_waited_for() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    let mut by_hand = connect(&world.database_url).await;
+    let putting = by_hand.transaction().await.expect("begin");
+    putting.batch_execute(PUT_BACK).await.expect("put back");
+    let releasing = {
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
+        tokio::spawn(async move { carry_out(&worker, &claim).await })
+    };
+    world.until_workers_wait(1).await;
+    putting.commit().await.expect("commit");
+    releasing.await.expect("join");
+    assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (1, 2));
+    end(&world, &worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_of_a_claim_that_ended_does_not_get_its_reference_back_by_hand_either() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    worker.release(&claim).await.expect("release");
+    world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
+    world.run_sql(PUT_BACK).await;
+    assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
+    world.sweep().await;
+    end(&world, &worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_cannot_be_put_back_by_hand_while_it_is_undecided_whether_its_reference_goes() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    // What the release does, not committed for longer than anybody waits.
+    let mut release = connect(&world.database_url).await;
+    let releasing = release.transaction().await.expect("begin");
+    let locks = "UPDATE deletion_claims SET heartbeat_at = now(); SELECT FROM content FOR UPDATE";
+    releasing.batch_execute(locks).await.expect("lock");
+    let refused = world.db.batch_execute(PUT_BACK).await.expect_err("refused");
+    assert_eq!(refused.code().map(|code| code.code().to_string()).as_deref(), Some("55P03"));
+    releasing.commit().await.expect("commit");
+    carry_out(&worker, &claim).await;
+    end(&world, &worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forgotten_transaction_that_put_one_paste_back_keeps_no_other_paste() {
+    let world = World::new().await;
+    world.put("one", "own", Ago(61.0)).await;
+    world.put_many(20, 20).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 21).await;
+    let mut by_hand = connect(&world.database_url).await;
+    let putting = by_hand.transaction().await.expect("begin");
+    putting.batch_execute(PUT_BACK).await.expect("put back");
+    if let Err(error) = worker.release(&claim).await {
+        assert!(error.to_string().contains("lock timeout"), "{error}");
+        worker.give_back(claim.fence, "a test").await.expect("give back");
+    }
+    drain(&worker).await;
+    assert_eq!(world.count(LEFT).await, 1, "the one that is being put back");
+    putting.commit().await.expect("commit");
+    world.end_backoff().await;
+    drain(&worker).await;
+    world.assert_drained().await;
+}
