@@ -31,8 +31,12 @@ impl Fault {
         match refusal.code() {
             &SqlState::LOCK_NOT_AVAILABLE => Self::Locked,
             &SqlState::QUERY_CANCELED => Self::Slow,
-            // A plan whose tables were altered meanwhile.
-            &SqlState::FEATURE_NOT_SUPPORTED => Self::Transient,
+            // A plan whose tables were altered meanwhile. A trigger can raise this code, too.
+            &SqlState::FEATURE_NOT_SUPPORTED
+                if refusal.routine() == Some("RevalidateCachedQuery") =>
+            {
+                Self::Transient
+            }
             code => match &code.code()[..2] {
                 "22" | "23" => Self::Row,
                 "08" | "25" | "26" | "40" | "53" | "57" | "58" => Self::Transient,

@@ -35,6 +35,12 @@ async fn a_broken_statement_in_a_trigger_costs_its_rows_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_that_calls_its_row_unsupported_costs_its_rows_alone() {
+    let raise = "RAISE EXCEPTION 'kept' USING ERRCODE = 'feature_not_supported';";
+    assert_only_these_pay(raise, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_timeout_is_not_counted() {
     assert_only_these_pay("RAISE EXCEPTION 'too slow' USING ERRCODE = '57014';", false).await;
 }
