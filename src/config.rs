@@ -136,7 +136,8 @@ pub struct Worker {
     /// Failures of one paste before it becomes a dead letter and waits for a person.
     #[config(env = "CLEANUP_WORKER_MAX_ATTEMPTS", default = 5)]
     pub max_attempts: u16,
-    /// A failed paste waits attempts² seconds, at most this long.
+    /// A failed paste waits attempts² seconds, at most this long. One that is locked by another
+    /// transaction waits just this long: with a minute or less, a run does not end before the lock does.
     #[config(env = "CLEANUP_WORKER_BACKOFF_CAP", default = "15m", deserialize_with = values::duration)]
     pub backoff_cap: Duration,
     /// How long a run waits for Postgres, S3 or a missing lock without finishing a batch, before it
