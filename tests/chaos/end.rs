@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 
 use crate::{
     journal::Beliefs,
+    owner,
     report::FORBIDDEN,
     stage::Stage,
     support::{
@@ -28,6 +29,25 @@ const LEFT: &str = "SELECT (SELECT count(*) FROM pastes WHERE expires_at <= now(
                          + (SELECT count(*) FROM deletion_claims
                             WHERE finished_at IS NULL AND reset_at IS NULL)";
 const EVER_KNOWN: &str = "SELECT DISTINCT s3_key FROM chaos_incarnations";
+
+/// As long as the owner refuses some pastes, all others go.
+pub async fn erase_the_innocent(stage: &Arc<Stage>) {
+    let db = connect(&stage.store.database_url).await;
+    owner::end_transactions(stage).await;
+    number(&db, EXPIRE).await;
+    let give_up = Instant::now() + DRAINS_WITHIN;
+    loop {
+        stage.program("cleanup-worker").args(&["run"]).output().await;
+        let innocent = number(&db, owner::INNOCENT).await;
+        match innocent {
+            0 => return,
+            left if Instant::now() >= give_up => {
+                return stage.accuse(format!("{left} innocent pastes are left beside the refused"));
+            }
+            _ => sleep(Duration::from_millis(300)).await,
+        }
+    }
+}
 
 /// Lets a clean worker drain everything; returns how many dead letters a person had to requeue.
 pub async fn drain(stage: &Arc<Stage>) -> i64 {

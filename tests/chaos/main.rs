@@ -7,6 +7,7 @@ mod end;
 mod faults;
 mod fleet;
 mod journal;
+mod owner;
 mod plan;
 mod progress;
 mod reader;
@@ -25,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use args::Asked;
+use args::{Asked, Soak};
 use faults::Done;
 use fleet::{Fleet, Role};
 use plan::Plan;
@@ -46,7 +47,10 @@ const END_WITHIN: Duration = Duration::from_secs(180);
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
     match Asked::read(std::env::args().skip(1)) {
-        Asked::Soak { minutes, seed } => runtime.block_on(soak_or_signal(minutes, seed)),
+        Asked::Soaks(soaks) => {
+            let all_good = |soak: &Soak| runtime.block_on(soak_or_signal(*soak));
+            ExitCode::from(u8::from(!soaks.iter().all(all_good)))
+        }
         Asked::Writer { name, seed, journal } => {
             runtime.block_on(writer::write(name, seed, &journal))
         }
@@ -62,16 +66,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends early, with all its servers and processes, when it is asked to.
-async fn soak_or_signal(minutes: f64, seed: u64) -> ExitCode {
+/// Ends early, with all its servers and processes, when it is asked to. True: every promise was kept.
+async fn soak_or_signal(asked: Soak) -> bool {
     let kept = empty_folder();
-    let set_up = tokio::time::timeout(START_WITHIN, Stage::set_up(&kept)).await;
+    let set_up = tokio::time::timeout(START_WITHIN, Stage::set_up(&kept, asked.owner)).await;
     let stage = set_up.expect("the servers start");
     let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT");
     let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM");
-    let longest = Duration::from_secs_f64(minutes * 60.0) + END_WITHIN;
+    let longest = Duration::from_secs_f64(asked.minutes * 60.0) + END_WITHIN;
     let soaked = tokio::select! {
-        report = soak(&stage, minutes, seed) => Ok(report),
+        report = soak(&stage, asked) => Ok(report),
         () = tokio::time::sleep(longest) => Err("it does not come to an end"),
         _ = interrupt.recv() => Err("asked to stop"),
         _ = terminate.recv() => Err("asked to stop"),
@@ -81,13 +85,13 @@ async fn soak_or_signal(minutes: f64, seed: u64) -> ExitCode {
         Ok(report) => report,
         Err(reason) => {
             eprintln!("chaos: {reason}");
-            return ExitCode::FAILURE;
+            return false;
         }
     };
     println!("{}", report.show());
     let text = serde_json::to_string_pretty(&report.json()).expect("JSON");
     fs::write(kept.join("latest.json"), text).expect("latest.json");
-    ExitCode::from(u8::from(!report.violations.is_empty()))
+    report.violations.is_empty()
 }
 
 /// The soak of before makes room.
@@ -99,12 +103,15 @@ fn empty_folder() -> PathBuf {
     kept
 }
 
-async fn soak(stage: &Arc<Stage>, minutes: f64, seed: u64) -> Report {
+async fn soak(stage: &Arc<Stage>, Soak { minutes, seed, owner }: Soak) -> Report {
     let length = Duration::from_secs_f64(minutes * 60.0);
-    plan::assert_reproducible(seed, length);
-    let plan = Plan::new(seed, length);
-    let count = plan.faults.len();
-    println!("chaos: seed {seed}, {minutes} minutes, plan {} of {count} faults", plan.digest());
+    plan::assert_reproducible(seed, length, owner);
+    let plan = Plan::new(seed, length, owner);
+    let (count, foreign) = (plan.faults.len(), if owner { ", a foreign owner" } else { "" });
+    println!(
+        "chaos: seed {seed}, {minutes} minutes{foreign}, plan {} of {count} faults",
+        plan.digest()
+    );
     let (mut fleet, done, looked) =
         (Fleet::new(Arc::clone(stage)), Done::default(), Arc::default());
     fleet.start_watchdogs();
@@ -117,6 +124,10 @@ async fn soak(stage: &Arc<Stage>, minutes: f64, seed: u64) -> Report {
     fleet.end(Role::Writer, Signal::KILL).await;
     fleet.end(Role::Worker, Signal::TERM).await;
     stage.faulty.settled().await;
+    if owner {
+        end::erase_the_innocent(stage).await;
+        owner::relent(stage).await;
+    }
     let dead_letters = end::drain(stage).await;
     fleet.end(Role::Watchdog, Signal::TERM).await;
     let beliefs = end::beliefs(&stage.kept);

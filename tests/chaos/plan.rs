@@ -52,10 +52,30 @@ pub enum Kind {
     SlowS3,
     /// Answers that end in the middle.
     CutS3,
+    /// The owner of the tables forgets a transaction that holds content, pastes, or a row that refers
+    /// to a paste.
+    OwnerLocks,
+    /// The same, as a prepared transaction: it outlives its session, and the server's.
+    OwnerPrepares,
+    /// Gives pastes other short codes.
+    OwnerRenames,
+    /// Loads pastes with COPY.
+    OwnerLoads,
+    /// VACUUM FULL or REINDEX.
+    OwnerRewrites,
 }
 
-/// All of them.
-pub const KINDS: [Kind; 25] = [
+/// What only a soak with a foreign owner has.
+pub const OWNERS: [Kind; 5] = [
+    Kind::OwnerLocks,
+    Kind::OwnerPrepares,
+    Kind::OwnerRenames,
+    Kind::OwnerLoads,
+    Kind::OwnerRewrites,
+];
+
+/// Those of every soak.
+const KINDS: [Kind; 25] = [
     Kind::KillWorker,
     Kind::FreezeWorker,
     Kind::StopWorker,
@@ -108,6 +128,8 @@ pub struct Planned {
 /// All faults of a soak, in order.
 #[derive(Debug, PartialEq)]
 pub struct Plan {
+    /// All that are drawn from.
+    pub kinds: Vec<Kind>,
     pub faults: Vec<Planned>,
     pub writers_seed: u64,
     pub readers_seed: u64,
@@ -115,20 +137,22 @@ pub struct Plan {
 
 impl Plan {
     /// Each kind once, in a shuffled order, within the first part of the soak; then at random.
-    pub fn new(seed: u64, length: Duration) -> Self {
+    pub fn new(seed: u64, length: Duration, owner: bool) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (writers_seed, readers_seed) = (rng.u64(..), rng.u64(..));
-        let mut first = KINDS.to_vec();
+        let owners: &[Kind] = if owner { &OWNERS } else { &[] };
+        let kinds = [&KINDS[..], owners].concat();
+        let mut first = kinds.clone();
         rng.shuffle(&mut first);
         let mut first = first.into_iter();
-        let mean_ms = 1500.min(length.as_millis() as u64 * 2 / 3 / KINDS.len() as u64).max(1);
+        let mean_ms = 1500.min(length.as_millis() as u64 * 2 / 3 / kinds.len() as u64).max(1);
         let (mut at, mut faults) = (Duration::ZERO, Vec::new());
         loop {
             at += Duration::from_millis(rng.u64(mean_ms / 3..=mean_ms * 5 / 3));
             if at >= length {
-                return Self { faults, writers_seed, readers_seed };
+                return Self { kinds, faults, writers_seed, readers_seed };
             }
-            let kind = first.next().unwrap_or_else(|| draw(&mut rng));
+            let kind = first.next().unwrap_or_else(|| draw(&mut rng, &kinds, owners));
             let lasts = Duration::from_millis(rng.u64(500..3500));
             faults.push(Planned { at, kind, lasts, seed: rng.u64(..) });
         }
@@ -140,15 +164,17 @@ impl Plan {
     }
 }
 
-fn draw(rng: &mut fastrand::Rng) -> Kind {
-    let all = KINDS.len() + FAVOURITES.len();
-    let place = rng.usize(..all);
-    KINDS.get(place).copied().unwrap_or_else(|| FAVOURITES[place - KINDS.len()])
+/// The owner is a favourite where there is one.
+fn draw(rng: &mut fastrand::Rng, kinds: &[Kind], owners: &[Kind]) -> Kind {
+    let all = kinds.iter().chain(&FAVOURITES).chain(owners);
+    let all: Vec<Kind> = all.copied().collect();
+    all[rng.usize(..all.len())]
 }
 
 /// The promise behind `--seed`, checked whenever a soak starts.
-pub fn assert_reproducible(seed: u64, length: Duration) {
-    assert_eq!(Plan::new(seed, length), Plan::new(seed, length), "the same seed, the same plan");
-    let other = Plan::new(seed.wrapping_add(1), length);
-    assert_ne!(Plan::new(seed, length).digest(), other.digest(), "another seed, another plan");
+pub fn assert_reproducible(seed: u64, length: Duration, owner: bool) {
+    let plan = |seed| Plan::new(seed, length, owner);
+    assert_eq!(plan(seed), plan(seed), "the same seed, the same plan");
+    let other = plan(seed.wrapping_add(1));
+    assert_ne!(plan(seed).digest(), other.digest(), "another seed, another plan");
 }

@@ -11,7 +11,7 @@ use crate::{
     faults::Done,
     fleet::{Fleet, Ledger},
     journal::Beliefs,
-    plan::{KINDS, Plan},
+    plan::Plan,
     reader::Looked,
     stage::Stage,
     support::{connect, invariants::Findings},
@@ -26,7 +26,9 @@ const SENTENCES: [(&str, &str); 5] = [
     ("claims found whose answer was lost", "its answer was lost: giving it back"),
 ];
 /// Sentences that must not be there.
-pub const FORBIDDEN: [&str; 3] = ["panicked", "drift:", "no paste row is left to remember"];
+pub const FORBIDDEN: [&str; 2] = ["panicked", "drift:"];
+/// Only an owner's lock or trigger can keep a row from taking over the key of its object.
+const FORBIDDEN_WITHOUT_OWNER: &str = "keeps the key";
 
 const FIGURES: &str = "
     SELECT 'batches finished', count(*)::bigint FROM deletion_claims WHERE finished_at IS NOT NULL
@@ -85,17 +87,21 @@ impl Report {
         figures.extend(told.beliefs.counts.iter().map(|(name, count)| (name.to_string(), *count)));
         figures.extend(other_figures(told).await);
         let done = told.done.lock().expect("done").clone();
-        let faults = KINDS.map(|kind| (format!("{kind:?}"), done.get(&kind).copied().unwrap_or(0)));
+        let faults = told.plan.kinds.iter();
+        let faults = faults.map(|kind| (format!("{kind:?}"), done.get(kind).copied().unwrap_or(0)));
         let mut report = Self {
             seed: told.seed,
             minutes: told.minutes,
             plan: told.plan.digest(),
-            faults: faults.to_vec(),
+            faults: faults.collect(),
             processes: processes(&told.fleet.ledger),
             figures,
             violations: told.findings.violations.clone(),
         };
         report.violations.extend(forbidden(&logs, &told.fleet.ledger));
+        if !told.stage.has_owner && logs.contains(FORBIDDEN_WITHOUT_OWNER) {
+            report.violations.push(format!("the log says: {FORBIDDEN_WITHOUT_OWNER}"));
+        }
         let idle = report.idleness(told.minutes);
         report.violations.extend(idle);
         report

@@ -12,14 +12,17 @@ use paste_cleanup::{config::defaults, migrate, objects::Objects};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use crate::support::{
-    Process, connect, env,
-    faulty_s3::{FaultyS3, Mood},
-    invariants::Store,
-    postgres::Postgres,
-    proxy::Proxy,
-    seaweedfs::{SeaweedFs, s3_answers},
-    servers::Redis,
+use crate::{
+    owner,
+    support::{
+        Process, connect, env,
+        faulty_s3::{FaultyS3, Mood},
+        invariants::Store,
+        postgres::Postgres,
+        proxy::Proxy,
+        seaweedfs::{SeaweedFs, s3_answers},
+        servers::Redis,
+    },
 };
 
 const BUCKET: &str = "chaos";
@@ -31,7 +34,8 @@ pub const S3_DEADLINE: Duration = Duration::from_secs(4);
 /// step is likely.
 const TO_S3: Duration = Duration::from_millis(30);
 const TO_POSTGRES: Duration = Duration::from_millis(6);
-const POSTGRES: [&str; 2] = ["max_connections = 200", "shared_buffers = 64MB"];
+const POSTGRES: [&str; 3] =
+    ["max_connections = 200", "shared_buffers = 64MB", "max_prepared_transactions = 20"];
 /// Short, so that everything happens often.
 const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "500ms"),
@@ -64,6 +68,8 @@ pub struct Stage {
     pub mood: Mutex<()>,
     /// The truth, and what was seen to go wrong.
     pub store: Store,
+    /// The tables belong to somebody with habits.
+    pub has_owner: bool,
     redis_url: String,
     s3_url: String,
     /// To Postgres, for the fleet and for the writers.
@@ -78,7 +84,7 @@ pub struct Proxies {
 }
 
 impl Stage {
-    pub async fn set_up(kept: &Path) -> Arc<Self> {
+    pub async fn set_up(kept: &Path, has_owner: bool) -> Arc<Self> {
         let folder = Path::new(&env("DIR")).join(format!("chaos-{}", Uuid::new_v4().simple()));
         fs::create_dir(&folder).expect("folder");
         let seaweedfs = SeaweedFs::start(&folder);
@@ -91,6 +97,9 @@ impl Stage {
         let s3 = s3_client(&seaweedfs.url).await;
         s3_is_there(&s3).await;
         migrate(&database_url).await;
+        if has_owner {
+            owner::move_in(&database_url).await;
+        }
         let fleet_url = proxies.fleet.through(&database_url);
         let writers_url = proxies.writers.through(&database_url);
         let store = Store { database_url, s3, bucket: BUCKET.into(), seen: Arc::default() };
@@ -101,6 +110,7 @@ impl Stage {
             faulty: FaultyS3::in_front_of(store.clone(), Mood::Fine).await,
             mood: Mutex::default(),
             store,
+            has_owner,
             redis_url: redis.url(),
             s3_url: seaweedfs.url.clone(),
             fleet_url,
