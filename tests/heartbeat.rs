@@ -90,6 +90,48 @@ async fn a_blocked_batch_does_not_stop_the_beat_of_its_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_waits_for_a_lock_is_alive_and_its_pastes_pay_nothing() {
+    let world = World::new().await;
+    world.put("blocked", "a", Ago(60.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
+    world.silence_claims(7201.0).await;
+    // What its release or finish does, while it waits for a lock of somebody else's.
+    let mut step = connect(&world.database_url).await;
+    let waiting = step.transaction().await.expect("begin");
+    waiting.batch_execute("SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
+    worker.beat(&world.db).await.expect("beat");
+    waiting.rollback().await.expect("the step is tried again");
+    assert_eq!(world.sweep().await.reset.claims, 0, "reset a live worker");
+    let silent = "SELECT count(*) FROM deletion_claims
+                  WHERE cleanup_last_heartbeat(deletion_claims) < now() - interval '1 hour'";
+    assert_eq!(world.count(silent).await, 0);
+    // It dies.
+    world.run_sql("UPDATE cleanup_runs SET seen_at = now() - interval '3 hours'").await;
+    assert_eq!(world.sweep().await.reset.claims, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_busy_once_is_not_kept_alive_by_later_heartbeats() {
+    let world = World::new().await;
+    world.put("wedged", "a", Ago(60.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
+    world.silence_claims(7201.0).await;
+    let mut step = connect(&world.database_url).await;
+    let waiting = step.transaction().await.expect("begin");
+    waiting.batch_execute("SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
+    worker.beat(&world.db).await.expect("beat");
+    // Wedged from now on: past its phase's time.
+    worker.open.insert(claim.fence.claim, Instant::now(), Duration::ZERO);
+    worker.beat(&world.db).await.expect("beat");
+    waiting.rollback().await.expect("let go");
+    assert_eq!(world.sweep().await.reset.claims, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
@@ -103,9 +145,13 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let open = worker.clone();
     let running = tokio::spawn(async move { drain(&worker).await });
     s3.called(1).await;
-    // What an operator or another watchdog may do: reset it, although it is alive.
-    world.silence_claims(7201.0).await;
-    assert_eq!(world.sweep().await.reset.claims, 1);
+    // What an operator or another watchdog may do: reset it, although it is alive. Its heartbeat may
+    // come in between.
+    let mut reset = 0;
+    while reset == 0 {
+        world.silence_claims(7201.0).await;
+        reset = world.sweep().await.reset.claims;
+    }
     while !open.open.ids().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -46,6 +46,19 @@ CREATE INDEX IF NOT EXISTS cleanup_unclaimable_retry_idx
 -- step: cleanup_fleet: when a watchdog last made its round
 ALTER TABLE cleanup_fleet ADD COLUMN IF NOT EXISTS watchdog_at timestamptz;
 
+-- step: cleanup_runs: claims whose rows their own worker has locked
+-- A step that waits for a lock of somebody else's holds its claim's row all the while, so that the
+-- heartbeat cannot reach it there.
+ALTER TABLE cleanup_runs ADD COLUMN IF NOT EXISTS busy_claims bigint[];
+
+-- step: cleanup_last_heartbeat: when a claim's worker was last known to be alive
+CREATE OR REPLACE FUNCTION cleanup_last_heartbeat(claim deletion_claims) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT greatest(claim.heartbeat_at,
+                    (SELECT run.seen_at FROM cleanup_runs run
+                     WHERE run.worker = claim.worker AND claim.id = ANY (run.busy_claims)))
+$$;
+
 -- step: pastes_guard: nor the short code, by which a claim knows its rows
 CREATE OR REPLACE FUNCTION pastes_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

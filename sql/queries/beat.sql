@@ -1,7 +1,8 @@
 -- Heartbeat: one statement for all open claims of a worker. SKIP LOCKED, so that one blocked
--- release cannot stop the beat of the others (a release beats by itself).
+-- release cannot stop the beat of the others.
 -- $1 all open claims, $2 worker uuid, $3 those that make progress and are to be beaten.
--- One row per open claim: beaten or not, and whether it was lost (reset, or not ours).
+-- One row per open claim: beaten or not, whether it was lost (reset, or not ours), and whether it should
+-- have been beaten, but its row is locked: by a step of the worker's own that takes its time, as a rule.
 WITH alive AS MATERIALIZED (
     SELECT id
     FROM deletion_claims
@@ -15,7 +16,8 @@ WITH alive AS MATERIALIZED (
 )
 SELECT held.id,
        beat.id IS NOT NULL AS beaten,
-       (claim.id IS NULL OR claim.reset_at IS NOT NULL) AS lost
+       (claim.id IS NULL OR claim.reset_at IS NOT NULL) AS lost,
+       (beat.id IS NULL AND held.id = ANY ($3::bigint[])) AS busy
 FROM unnest($1::bigint[]) AS held (id)
 LEFT JOIN beat ON beat.id = held.id
 LEFT JOIN deletion_claims claim ON claim.id = held.id AND claim.worker = $2

@@ -14,7 +14,7 @@ SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.doomed_ke
        claim.id IS NOT NULL AND claim.finished_at IS NULL AND claim.reset_at IS NULL
            AS claim_is_open,
        claim.worker, claim.released_at IS NOT NULL AS released,
-       (extract(epoch FROM now() - claim.heartbeat_at))::float8 AS beat_s_ago,
+       (extract(epoch FROM now() - cleanup_last_heartbeat(claim)))::float8 AS beat_s_ago,
        body.s3_key, body.ref_count::bigint AS ref_count,
        -- As a recount would: see release_count_holders.sql.
        CASE WHEN body.content_hash IS NOT NULL THEN

@@ -22,7 +22,8 @@ SELECT
     audit.ended_s AS audited_s, audit.findings_left,
     extract(epoch FROM now())::float8 AS now_s
 FROM (SELECT count(*) AS claims, coalesce(sum(rows_claimed), 0)::bigint AS pastes,
-             count(*) FILTER (WHERE heartbeat_at < now() - $1::float8 * interval '1 second') AS stuck,
+             count(*) FILTER (WHERE cleanup_last_heartbeat(deletion_claims)
+                                    < now() - $1::float8 * interval '1 second') AS stuck,
              count(DISTINCT worker) AS workers
       FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL) AS open,
      (SELECT coalesce(sum(rows_deleted), 0)::bigint AS deleted_24h,

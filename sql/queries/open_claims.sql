@@ -1,6 +1,6 @@
 -- Status: open claims by worker, with their last beat and the first claims' numbers.
 SELECT worker, host, count(*) AS claims, sum(rows_claimed)::bigint AS pastes,
-       extract(epoch FROM now() - min(heartbeat_at))::float8 AS silent_s,
+       extract(epoch FROM now() - min(cleanup_last_heartbeat(deletion_claims)))::float8 AS silent_s,
        extract(epoch FROM now() - min(claimed_at))::float8 AS oldest_claim_s,
        (array_agg(id ORDER BY heartbeat_at, id))[:5] AS claim_ids,
        waiting_for

@@ -7,8 +7,10 @@ SELECT id, worker, rows_claimed, released_at IS NOT NULL AS released,
        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS doomed_keys
 FROM deletion_claims
 WHERE finished_at IS NULL AND reset_at IS NULL
+  -- The column is what the index has.
   AND heartbeat_at < now() - $1::float8 * interval '1 second'
+  AND cleanup_last_heartbeat(deletion_claims) < now() - $1::float8 * interval '1 second'
   AND id <> ALL ($3::bigint[])
 ORDER BY heartbeat_at
 LIMIT $2::int
-FOR UPDATE SKIP LOCKED
+FOR UPDATE OF deletion_claims SKIP LOCKED

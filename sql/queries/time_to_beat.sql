@@ -4,7 +4,8 @@
 SELECT CASE
     WHEN EXISTS (SELECT FROM deletion_claims
                  WHERE finished_at IS NULL AND reset_at IS NULL
-                   AND heartbeat_at < now() - $1::float8 * interval '1 second')
+                   AND cleanup_last_heartbeat(deletion_claims)
+                       < now() - $1::float8 * interval '1 second')
     THEN greatest(0, least($2::float8,
                            $2 - extract(epoch FROM now() - pg_postmaster_start_time())))::float8
     ELSE 0

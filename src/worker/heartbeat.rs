@@ -49,13 +49,7 @@ impl Worker {
                 Some(client) => client,
                 None => self.target.connect().await?,
             };
-            if !self.open.ids().is_empty() {
-                self.beat(&client).await?;
-            }
-            // After the beat, which must not wait for it.
-            if let Err(error) = self.report_progress(&client).await {
-                debug!("progress could not be recorded: {}", describe(&error));
-            }
+            self.beat(&client).await?;
             *connection = Some(client);
             Ok::<_, tokio_postgres::Error>(())
         };
@@ -65,21 +59,45 @@ impl Worker {
         }
     }
 
-    /// One beat for the claims that make progress; learns which claims were reset.
+    /// One beat for the claims that make progress; learns which claims were reset. A claim whose row is
+    /// locked by its own step is kept alive in the run's record instead.
     pub async fn beat(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         let (held, alive) = (self.open.ids(), self.open.progressing());
         let sent = Instant::now();
+        let busy = match held.is_empty() {
+            true => Vec::new(),
+            false => self.beat_claims(client, &held, &alive, sent).await?,
+        };
+        // After the beat, which must not wait for it.
+        match self.report_progress(client, &busy).await {
+            Ok(()) => busy.into_iter().for_each(|claim| self.open.beaten(claim, sent)),
+            Err(error) => debug!("progress could not be recorded: {}", describe(&error)),
+        }
+        Ok(())
+    }
+
+    /// Returns the claims whose rows are locked.
+    async fn beat_claims(
+        &self,
+        client: &Client,
+        held: &[i64],
+        alive: &[i64],
+        sent: Instant,
+    ) -> Result<Vec<i64>, tokio_postgres::Error> {
         failpoint::reached("heartbeat.before");
         let rows = client.query(BEAT, &[&held, &self.id, &alive]).await?;
         failpoint::reached("heartbeat.after");
+        let mut busy = Vec::new();
         for row in rows {
             let claim: i64 = row.get("id");
             if row.get("beaten") {
                 self.open.beaten(claim, sent);
             } else if row.get("lost") {
                 self.open.lose(claim);
+            } else if row.get("busy") {
+                busy.push(claim);
             }
         }
-        Ok(())
+        Ok(busy)
     }
 }

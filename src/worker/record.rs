@@ -1,5 +1,6 @@
-//! The run's own record in `cleanup_runs`: for `status` and metrics, never for a decision. What cannot
-//! be written down is made up for by the next report, and stops nobody.
+//! The run's own record in `cleanup_runs`: for `status` and metrics. What cannot be written down is made
+//! up for by the next report, and stops nobody. One column decides something: `busy_claims` keeps a worker
+//! that waits for a lock from being taken for dead.
 
 use std::time::Duration;
 
@@ -23,12 +24,13 @@ const LONGEST_ERROR: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// So far.
+    /// So far. `busy`: claims that the heartbeat could not reach.
     pub(super) async fn report_progress(
         &self,
         client: &impl GenericClient,
+        busy: &[i64],
     ) -> Result<(), tokio_postgres::Error> {
-        self.write_down(client, None).await
+        self.write_down(client, None, busy).await
     }
 
     /// The last word.
@@ -37,13 +39,14 @@ impl Worker {
         client: &impl GenericClient,
         summary: &Summary,
     ) -> Result<(), tokio_postgres::Error> {
-        self.write_down(client, Some(summary)).await
+        self.write_down(client, Some(summary), &[]).await
     }
 
     async fn write_down(
         &self,
         client: &impl GenericClient,
         end: Option<&Summary>,
+        busy: &[i64],
     ) -> Result<(), tokio_postgres::Error> {
         let figures = self.tally.figures();
         let because = end.map(|summary| summary.stopped_because);
@@ -74,6 +77,7 @@ impl Worker {
                     &failed,
                     &waiting_for,
                     &told,
+                    &busy,
                 ],
             )
             .await?;
@@ -125,7 +129,7 @@ pub(super) async fn record_failed_start(settings: &Settings, failure: &anyhow::E
     let written = async {
         let client = Target::new(settings, "cleanup-worker", None)?.open().await?;
         let (none, failed, waiting) = (0_i64, StoppedBecause::Failed.name(), None::<String>);
-        let row: [&(dyn ToSql + Sync); 12] = [
+        let row: [&(dyn ToSql + Sync); 13] = [
             &Uuid::new_v4(),
             &host(),
             &0.0_f64,
@@ -138,6 +142,7 @@ pub(super) async fn record_failed_start(settings: &Settings, failure: &anyhow::E
             &none,
             &waiting,
             &told,
+            &None::<Vec<i64>>,
         ];
         client.execute(RECORD, &row).await?;
         anyhow::Ok(())

@@ -2,6 +2,7 @@
 
 use paste_cleanup::{
     claim::Claim,
+    watchdog::prune::prune,
     worker::{Worker, delete_objects::ObjectsGone},
 };
 
@@ -132,7 +133,10 @@ async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
     world.run_sql("DELETE FROM pastes").await;
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     let kept = "SELECT doomed_keys[1] FROM deletion_claims";
-    assert_eq!(world.text(kept).await, Some(key));
+    assert_eq!(world.text(kept).await, Some(key.clone()));
+    world.run_sql("UPDATE deletion_claims SET finished_at = '2020-01-01', counted = true").await;
+    prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
+    assert_eq!(world.text(kept).await, Some(key), "and it is never pruned");
 }
 
 /// Three pastes with objects that S3 refuses to delete, and one that it deletes; up to their finish.

@@ -150,10 +150,6 @@ async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (19, 1));
-    let history = |s: &mut paste_cleanup::config::Settings| s.retention.history = Duration::ZERO;
-    let mut settings = world.settings.clone();
-    history(&mut settings);
-    prune(&world.watchdog_pool(), &settings).await.expect("prune");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     assert_eq!(world.sweep().await.orphans, 1);
     world.end_backoff().await;
