@@ -33,6 +33,8 @@ pub enum Mistake {
     OverlooksDeferred,
     /// A row that its claim left in progress is put back with a reference that was given back.
     LeftoversKeepReferences,
+    /// A claim that is over does not keep the key of a row that it had to leave in progress.
+    ForgetsKeptKeys,
     /// There is no cross-check.
     NoCrossCheck,
     /// The cross-check is part of the statement that waits for the locks.
@@ -203,6 +205,13 @@ fn a_reset_without_heirs_leaves_an_object_that_nobody_knows() {
     let left = Left { silences: 1, ..NOTHING };
     let protocol = night(ONE, left, &[]).with(Mistake::NoHeirs);
     assert_broken(protocol, KNOWN, &["Claim", "Release", "Reset"]);
+}
+
+#[test]
+fn a_reset_that_leaves_a_row_and_forgets_its_key_leaves_an_object_that_nobody_knows() {
+    let left = Left { leftovers: 1, silences: 1, ..NOTHING };
+    let protocol = night(ONE, left, &[]).with(Mistake::ForgetsKeptKeys);
+    assert_broken(protocol, KNOWN, &["Claim", "Release", "ResetLeaving"]);
 }
 
 #[test]

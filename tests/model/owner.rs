@@ -2,8 +2,9 @@
 //! neither be deleted nor be put back.
 
 use super::{
+    mistakes::Mistake,
     protocol::{Action, Commit, Protocol},
-    state::{BODIES, Memory, PASTES, Phase, State, WORKERS, Worker},
+    state::{BODIES, Key, Memory, PASTES, Phase, Row, State, WORKERS, Worker},
 };
 
 impl Protocol {
@@ -50,7 +51,7 @@ impl Protocol {
         }
     }
 
-    /// Rows that owe a key are taken out of the claim, or the finish is not possible.
+    /// Any row of the batch, also one whose object S3 refused: then the claim keeps its key.
     fn finishes_leaving(
         &self,
         state: &State,
@@ -64,26 +65,36 @@ impl Protocol {
         }
         let own =
             |paste: &usize| state.pastes[*paste].is_some_and(|row| row.claim == Some(memory.claim));
-        let stubborn = memory.pastes.iter().filter(|paste| !memory.bad.has(*paste)).filter(own);
+        let stubborn = memory.pastes.iter().filter(own);
         actions.extend(stubborn.map(|paste| Action::FinishLeaving(worker, paste)));
     }
 
     pub fn finish_leaving(&self, state: &mut State, worker: usize, paste: usize) {
         state.left.leftovers -= 1;
         let row = state.pastes[paste];
+        let Worker::Holding(memory) = state.workers[worker] else {
+            return;
+        };
         self.finish(state, worker, None, Commit::Heard);
         if state.workers[worker] == Worker::Idle {
-            state.pastes[paste] = row;
+            let key = memory.owes[paste].filter(|_| memory.bad.has(paste));
+            self.leave(state, memory.claim, paste, row, key);
         }
     }
 
-    /// Of a claim that can be reset now. A key goes to rows that can be changed, so an heir is not
-    /// among the stubborn ones.
+    /// The row stays in progress under a claim that is over, which keeps the key of its object.
+    fn leave(&self, state: &mut State, slot: u8, paste: usize, row: Option<Row>, key: Option<Key>) {
+        state.pastes[paste] = row;
+        if !self.has(Mistake::ForgetsKeptKeys) {
+            state.claim_mut(slot).heirs[paste] = key;
+        }
+    }
+
+    /// Of a claim that can be reset now. Where no other row can take over its key, even an heir may be
+    /// stubborn.
     pub fn resets_leaving(&self, state: &State, slot: u8, actions: &mut Vec<Action>) {
-        let stubborn = |paste: &usize| {
-            let own = state.pastes[*paste].is_some_and(|row| row.claim == Some(slot));
-            own && state.claim(slot).heirs[*paste].is_none()
-        };
+        let stubborn =
+            |paste: &usize| state.pastes[*paste].is_some_and(|row| row.claim == Some(slot));
         if state.left.leftovers > 0 {
             let stubborn = (0..PASTES).filter(stubborn);
             actions.extend(stubborn.map(|paste| Action::ResetLeaving(slot, paste)));
@@ -92,8 +103,8 @@ impl Protocol {
 
     pub fn reset_leaving(&self, state: &mut State, slot: u8, paste: usize) {
         state.left.leftovers -= 1;
-        let row = state.pastes[paste];
+        let (row, key) = (state.pastes[paste], state.claim(slot).heirs[paste]);
         self.reset_silent(state, slot);
-        state.pastes[paste] = row;
+        self.leave(state, slot, paste, row, key);
     }
 }

@@ -151,6 +151,12 @@ pub fn leftovers() -> Protocol {
     night([EXPIRED, EXPIRED, LIVE], left, &[]).showing(shows)
 }
 
+/// The same for rows whose objects S3 refuses, in batches of two bodies.
+pub fn kept_keys() -> Protocol {
+    let left = Left { leftovers: 1, refusals: 1, silences: 1, ..NOTHING };
+    night([EXPIRED, ANOTHER, None], left, &[]).showing(&[LEFT_BY_FINISH, LEFT_BY_RESET, OWING])
+}
+
 /// Something else marked a row, and the count of its body is too low from the start.
 pub fn drift() -> Protocol {
     let marked = EXPIRED.map(|row| Row { in_progress: true, ..row });

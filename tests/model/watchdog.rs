@@ -91,12 +91,15 @@ impl Protocol {
         row
     }
 
-    /// What its claim has let go of, it does not hold again.
+    /// What its claim has let go of, it does not hold again; a key that the claim kept for it goes along.
     pub fn reset_orphan(&self, state: &mut State, paste: usize) {
         let mut row = state.pastes[paste].expect("the row is in progress");
         let released = row.claim.is_some_and(|slot| state.claim(slot).released);
         if released && !self.has(Mistake::LeftoversKeepReferences) {
             row.body = None;
+        }
+        if let Some(slot) = row.claim {
+            row.doomed_key = state.claim_mut(slot).heirs[paste].take().or(row.doomed_key);
         }
         state.pastes[paste] = Some(self.come_back(state, row));
     }
