@@ -55,7 +55,7 @@ impl Refusal {
         }
     }
 
-    pub fn reason(&self) -> String {
+    fn reason(&self) -> String {
         match self {
             Self::Postgres(error) => describe(error),
             Self::Swallowed => SWALLOWED.into(),

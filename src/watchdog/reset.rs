@@ -7,18 +7,14 @@ mod keys;
 
 use deadpool_postgres::Transaction;
 use tokio_postgres::{Error, Row, types::ToSql};
+use tracing::warn;
 use uuid::Uuid;
 
 use self::{
     careful::reset_good,
     keys::{PendingKey, hand_on_keys},
 };
-use crate::{
-    claim::attempts_with_company,
-    config::Settings,
-    failpoint,
-    postgres::{Fault, bisect::Refusal},
-};
+use crate::{claim::attempts_with_company, config::Settings, failpoint, postgres::Fault};
 
 const PASTES: &str = include_str!("../../sql/queries/reset_pastes.sql");
 const DEFER: &str = include_str!("../../sql/queries/reset_defer.sql");
@@ -98,27 +94,25 @@ pub async fn reset(
         transaction.batch_execute(KEEP_HASHES).await?;
     }
     let savepoint = transaction.savepoint("reset").await?;
-    let refusal = match reset_all(&savepoint, settings, claim, why).await {
-        // Whatever still carries the claim's id was not put back, although the statement succeeded.
-        Ok((_, stranded)) if stranded > 0 => Refusal::Swallowed,
-        Ok((done, _)) => {
+    match reset_all(&savepoint, settings, claim, why).await {
+        Ok(done) => {
             savepoint.commit().await?;
-            return Ok(done);
+            Ok(done)
         }
-        Err(refusal) if Fault::of(&refusal) == Fault::Transient => return Err(refusal),
-        Err(refusal) => Refusal::Postgres(refusal),
-    };
-    savepoint.rollback().await?;
-    reset_good(transaction, settings, claim, why, refusal).await
+        Err(refusal) if Fault::of(&refusal) == Fault::Transient => Err(refusal),
+        Err(refusal) => {
+            savepoint.rollback().await?;
+            reset_good(transaction, settings, claim, why, refusal).await
+        }
+    }
 }
 
-/// Also returns how many rows still carry the claim's id.
 async fn reset_all(
     transaction: &Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
     why: Why<'_>,
-) -> Result<(Reset, usize), Error> {
+) -> Result<Reset, Error> {
     // Constraints that would wait for the COMMIT are judged here, where the rows can be told apart.
     transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await?;
     let kept = hand_on_keys(transaction, claim, None).await?;
@@ -163,7 +157,7 @@ async fn put_back(
 }
 
 /// The claim is over. Keys that found no row stay with it, for the sweep that puts their rows back.
-/// Also returns how many rows still carry the claim's id.
+/// Rows that still carry the claim's id then were not put back, even if every statement succeeded.
 async fn close(
     transaction: &Transaction<'_>,
     settings: &Settings,
@@ -171,7 +165,7 @@ async fn close(
     why: Why<'_>,
     kept: &[PendingKey],
     rows: &[Row],
-) -> Result<(Reset, usize), Error> {
+) -> Result<Reset, Error> {
     if let Why::Failing(_, pastes) = why {
         let (codes, errors): (Vec<&str>, Vec<&str>) =
             pastes.iter().map(|(code, error)| (&**code, &**error)).unzip();
@@ -188,6 +182,13 @@ async fn close(
     failpoint::reached("reset.closed");
     let stranded = usize::try_from(closed.get::<_, i64>("stranded")).unwrap_or_default();
     let waiting = rows.iter().filter(|row| row.get::<_, bool>("waits")).count();
+    if stranded > 0 {
+        let id = claim.id;
+        warn!(
+            claim = id,
+            "claim {id}: {stranded} pastes could not be put back; a sweep tries again"
+        );
+    }
     let left = stranded + waiting;
-    Ok((Reset { claims: 1, rows: rows.len() - waiting, dead_letters, left }, stranded))
+    Ok(Reset { claims: 1, rows: rows.len() - waiting, dead_letters, left })
 }

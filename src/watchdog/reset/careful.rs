@@ -18,20 +18,23 @@ use super::{
 use crate::{
     config::Settings,
     failpoint,
-    postgres::bisect::{
-        ApplyError, Blame, CAREFULLY, Failed, Refusal, Write, Writing, all_of, apply_to_good,
+    postgres::{
+        bisect::{
+            Applied, ApplyError, Blame, CAREFULLY, Failed, Write, Writing, all_of, apply_to_good,
+        },
+        describe,
     },
 };
 
 const LOCK: &str = include_str!("../../../sql/queries/reset_lock.sql");
 
-/// Puts back what can be put back. Nothing can: the claim stays open, if Postgres refused it.
+/// Puts back what can be put back. Nothing can: the claim stays open.
 pub(super) async fn reset_good(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
     why: Why<'_>,
-    refusal: Refusal,
+    refusal: Error,
 ) -> Result<Reset, Error> {
     transaction.batch_execute(CAREFULLY).await?;
     transaction.batch_execute(IN_ORDER).await?;
@@ -44,21 +47,17 @@ pub(super) async fn reset_good(
     let put_back = PutBack { settings, claim, why, rows: Mutex::default() };
     let applied = apply_to_good(transaction, &codes, &Blame::default(), |_| false, &put_back).await;
     let failed = failed(applied)?;
-    let reason = refusal.reason();
-    if let Refusal::Postgres(refusal) = refusal
-        && failed.len() == codes.len()
-    {
+    if failed.len() == codes.len() {
         return Err(refusal);
     }
     for bad in &failed {
         error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
     }
+    let id = claim.id;
+    warn!(claim = id, "claim {id}: not all pastes can be put back: {}", describe(&refusal));
     failpoint::reached("reset.good_reset");
     let rows = put_back.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (done, _) = close(transaction, settings, claim, why, &kept, &rows).await?;
-    let (id, left) = (claim.id, done.left);
-    warn!(claim = id, "claim {id}: {left} pastes are left for a later sweep: {reason}");
-    Ok(done)
+    close(transaction, settings, claim, why, &kept, &rows).await
 }
 
 /// Puts back some rows, and keeps what Postgres said of them.
@@ -118,9 +117,7 @@ impl Write<PendingKey> for HandOn {
 }
 
 /// Whether the rows or the database are to blame makes no difference here.
-fn failed<T>(
-    applied: Result<crate::postgres::bisect::Applied<T>, ApplyError<T>>,
-) -> Result<Vec<Failed<T>>, Error> {
+fn failed<T>(applied: Result<Applied<T>, ApplyError<T>>) -> Result<Vec<Failed<T>>, Error> {
     match applied {
         Ok(applied) => Ok(applied.failed),
         Err(ApplyError::Postgres(error)) => Err(error),
