@@ -9,6 +9,7 @@ mod leftovers;
 mod locks;
 mod missing_content;
 mod named;
+mod plans;
 mod resets;
 mod restored_claims;
 mod row_errors;
