@@ -21,6 +21,8 @@ mod report;
 mod round_trips;
 mod stage;
 mod stub;
+#[path = "../../tests/support/work.rs"]
+mod work;
 
 use std::time::Duration;
 

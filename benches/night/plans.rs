@@ -1,5 +1,6 @@
 //! What the server does for one batch: `EXPLAIN (ANALYZE, BUFFERS, WAL)` of every statement on the hot
-//! path, in the middle of a drain, with the settings and the parameters of a worker.
+//! path, in the middle of a drain, with the settings and the parameters of a worker. And how the work
+//! of all statements of a batch grows with it, whatever the planner knows of the tables.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +12,12 @@ use paste_cleanup::{
 use tokio_postgres::{Client, types::ToSql};
 use uuid::Uuid;
 
-use crate::{Result, fleet, report, stage::Stage, stub::Stub};
+use crate::{
+    Result, fleet, report,
+    stage::Stage,
+    stub::Stub,
+    work::{self, Statistics, TOO_MUCH, Work},
+};
 
 const MS: i32 = 1;
 
@@ -39,7 +45,56 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     println!("{}", table(&header, std::mem::take(&mut plans.rows).into_iter()));
     println!("the plans are in target/bench/plans.txt");
     report::write("plans.txt", &plans.text)?;
-    stage.drop(copy).await
+    stage.drop(copy).await?;
+    growth(stage, (rows / 10).clamp(250, 1000)).await
+}
+
+/// The work of each statement for a batch, and how many times as much it is for four times the rows.
+async fn growth(stage: &Stage, rows: u64) -> Result<()> {
+    let kinds = [Statistics::Fresh, Statistics::Missing, Statistics::Stale];
+    let (mut lines, mut quadratic) = (Vec::new(), Vec::new());
+    for statistics in kinds {
+        let few = work_of(stage, rows, statistics).await?;
+        let many = work_of(stage, rows * 4, statistics).await?;
+        for ((name, few), (_, many)) in few.into_iter().zip(many) {
+            let times = many.rows as f64 / few.rows.max(1) as f64;
+            lines.push(vec![
+                format!("{statistics:?}").to_lowercase(),
+                name.into(),
+                thousands(few.rows),
+                thousands(few.pages),
+                thousands(many.rows),
+                thousands(many.pages),
+                format!("{times:.1}"),
+            ]);
+            if few.grew_too_much(many) {
+                quadratic.push(format!("{name} ({statistics:?} statistics)"));
+            }
+        }
+    }
+    println!("batches of {} and {} pastes", thousands(rows), thousands(rows * 4));
+    let header = ["statistics", "statement", "rows", "pages", "rows × 4", "pages × 4", "times"];
+    println!("{}", table(&header, lines.into_iter()));
+    match quadratic.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "more than {TOO_MUCH} times the work for 4 times the rows: {}",
+            quadratic.join(", ")
+        )
+        .into()),
+    }
+}
+
+async fn work_of(
+    stage: &Stage,
+    rows: u64,
+    statistics: Statistics,
+) -> Result<Vec<(&'static str, Work)>> {
+    let copy = stage.empty("bench_work").await?;
+    work::fill(&copy.db, rows, statistics).await?;
+    let measured = work::measure(&copy.db).await?;
+    stage.drop(copy).await?;
+    Ok(measured)
 }
 
 impl Plans {

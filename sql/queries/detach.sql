@@ -4,22 +4,27 @@
 -- $1 claim id, $2 short codes, $3 errors, $4 keys still owed (NULL = none), $5 true when the
 -- batch was released (the row holds no reference any more), $6 max attempts,
 -- $7 backoff cap in seconds, $8 whether it is the row's own fault.
+-- No join, as in reset_heirs.sql.
+WITH bad AS MATERIALIZED (
+    SELECT jsonb_object($2::text[], $3::text[]) AS errors,
+           jsonb_object($2::text[], $4::text[]) AS s3_keys,
+           jsonb_object($2::text[], $8::boolean[]::text[]) AS own_faults
+)
 UPDATE pastes
 SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
     claim_id = NULL,
     content_hash = CASE WHEN $5::boolean THEN NULL ELSE pastes.content_hash END,
-    doomed_key = CASE WHEN $5::boolean THEN bad.s3_key ELSE pastes.doomed_key END,
-    attempts = least(pastes.attempts + bad.own_fault::int, 32767),
+    doomed_key = CASE WHEN $5::boolean THEN bad.s3_keys ->> pastes.short_code ELSE pastes.doomed_key END,
+    attempts = least(pastes.attempts + (bad.own_faults ->> pastes.short_code)::boolean::int, 32767),
     retry_at = CASE
-        WHEN NOT bad.own_fault THEN now() + $7::float8 * interval '1 second'
+        WHEN NOT (bad.own_faults ->> pastes.short_code)::boolean THEN now() + $7::float8 * interval '1 second'
         WHEN pastes.attempts + 1 >= $6::int THEN 'infinity'
         ELSE now() + least((pastes.attempts + 1) ^ 2, $7) * interval '1 second'
     END,
-    last_error = bad.error
-FROM unnest($2::text[], $3::text[], $4::text[], $8::boolean[])
-     AS bad (short_code, error, s3_key, own_fault)
-WHERE pastes.short_code = bad.short_code
+    last_error = bad.errors ->> pastes.short_code
+FROM bad
+WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
   AND pastes.claim_id = $1
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
 -- Fewer rows than asked for: something else has deleted a paste.

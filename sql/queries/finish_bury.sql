@@ -10,4 +10,5 @@ SET deletion_status = 'DELETED',
 WHERE claim_id = $1
   AND deletion_status = 'DELETION_IN_PROGRESS'
   AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
-  AND ($2::text[] IS NULL OR short_code = ANY ($2))
+  -- Looked up in a hash table; `= ANY ($2)` would compare each row with all of them.
+  AND ($2::text[] IS NULL OR short_code IN (SELECT unnest($2::text[])))

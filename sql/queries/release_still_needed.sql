@@ -3,14 +3,14 @@
 -- $1 content hashes that would lose their last reference.
 -- Zero rows for a hash: nobody needs it. Rows that the fleet has claimed do not: they are on their
 -- way out, and one that comes back looks for its body first (the trigger pastes_return).
-SELECT content_hash
-FROM pastes
-WHERE content_hash = ANY ($1)
-  -- As in pastes_content_hash_idx.
-  AND deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED')
-UNION
--- Rows that something else marked, expired or not. Few, if any.
+-- One paste is enough, and no join: each hash is looked up in the one index that fits the condition,
+-- whatever the statistics say. A join read all rows in progress without a claim once for each hash
+-- (30,000 of them: 40 times slower), and all pastes that share a body (a million: 1.5 s).
 SELECT content_hash
 FROM unnest($1::bytea[]) AS last (content_hash)
-JOIN pastes p USING (content_hash)
-WHERE p.deletion_status = 'DELETION_IN_PROGRESS' AND p.claim_id IS NULL
+WHERE (SELECT true FROM pastes p
+       WHERE p.content_hash = last.content_hash
+         -- As in pastes_content_hash_idx: also rows in progress that something else marked.
+         AND p.deletion_status <> 'DELETED'
+         AND (p.claim_id IS NULL OR p.deletion_status <> 'DELETION_IN_PROGRESS')
+       LIMIT 1)

@@ -2,12 +2,15 @@
 -- $1 claim id, $2 heirs, $3 their keys, $4 rows that can be changed (NULL = all).
 -- Returns the heirs found. Fewer than asked: something else deleted a paste row or has put it back, or
 -- a trigger swallows the change; the keys that are left over must go to other rows of the claim.
+-- No join: one walk through the claim's rows, a hash table of $2, and the keys by binary search. A join
+-- with the arrays may compare each row with each element.
+WITH owed AS MATERIALIZED (SELECT jsonb_object($2::text[], $3::text[]) AS s3_keys)
 UPDATE pastes
-SET doomed_key = owed.s3_key
-FROM unnest($2::text[], $3::text[]) AS owed (short_code, s3_key)
-WHERE pastes.short_code = owed.short_code
+SET doomed_key = owed.s3_keys ->> pastes.short_code
+FROM owed
+WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
   AND pastes.claim_id = $1
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
   AND pastes.deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
-  AND ($4::text[] IS NULL OR pastes.short_code = ANY ($4))
+  AND ($4::text[] IS NULL OR pastes.short_code IN (SELECT unnest($4::text[])))
 RETURNING pastes.short_code

@@ -3,7 +3,8 @@
 -- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
 -- many attempts (NULL = never: only a row that failed alone is dead-lettered),
 -- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process, $8 short codes
--- (NULL = all of the claim), $9 true when they come last from now on, for every paste of it failed. By the claim's id and its time, as in finish_delete.sql.
+-- (NULL = all of the claim), $9 true when they come last from now on, for every paste of it
+-- failed. By the claim's id and its time, as in finish_delete.sql.
 -- In hash order: the trigger pastes_return locks their bodies one by one, and a release locks its
 -- own in that order, too, so that the two seldom wait for each other. A row whose body it cannot lock
 -- stays in progress under no claim.
@@ -12,7 +13,7 @@ WITH back AS MATERIALIZED (
     FROM pastes
     WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
       AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
-      AND ($8::text[] IS NULL OR short_code = ANY ($8))
+      AND ($8::text[] IS NULL OR short_code IN (SELECT unnest($8::text[])))
     ORDER BY content_hash
     FOR NO KEY UPDATE
 )

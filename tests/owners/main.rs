@@ -3,12 +3,14 @@
 
 mod by_hand;
 mod claim_ids;
+mod clocks;
 mod created_at;
 mod drained;
 mod leftovers;
 mod locks;
 mod missing_content;
 mod named;
+mod plans;
 mod resets;
 mod restored_claims;
 mod row_errors;

@@ -21,6 +21,7 @@ pub mod seaweedfs;
 pub mod servers;
 pub mod small_disk;
 pub mod sockets;
+pub mod work;
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,0 +1,180 @@
+//! How much the server does for the statements of a batch: counted, so that a busy machine changes
+//! nothing. What the planner knows of the tables is a part of it. `ops/bench --plans` prints it, too.
+
+use paste_cleanup::{postgres::BY_KEY, worker::ONE_PLAN};
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
+
+/// Four times the rows must not be six times the work. Quadratic is sixteen times.
+pub const TOO_MUCH: u64 = 6;
+
+/// What the planner knows.
+#[derive(Debug, Clone, Copy)]
+pub enum Statistics {
+    Fresh,
+    /// As after a restore.
+    Missing,
+    /// From before anything was in progress.
+    Stale,
+}
+
+macro_rules! query {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../sql/queries/", $name, ".sql")))
+    };
+}
+
+/// The statements that go by more than one row, with their arguments in SQL.
+const STATEMENTS: [((&str, &str), &str); 18] = [
+    (query!("claim"), "gen_random_uuid(), cardinality(codes()), NULL, 9, true"),
+    (query!("claim_candidates"), "cardinality(codes()), 9, NULL"),
+    (query!("release_lock_content"), "hashes(), claim()"),
+    (query!("release_rows"), "claim()"),
+    (query!("release_still_needed"), "hashes()"),
+    (query!("release_count_holders"), "hashes()"),
+    (query!("release_subtract"), "hashes(), array_fill(1, ARRAY[cardinality(hashes())])"),
+    (query!("release_recount"), "hashes(), array_fill(1::bigint, ARRAY[cardinality(hashes())])"),
+    (query!("release_doom"), "hashes()"),
+    (query!("finish_there"), "codes(), claim()"),
+    (query!("finish_delete"), "claim(), codes()"),
+    (query!("finish_bury"), "claim(), codes()"),
+    (query!("detach"), "claim(), codes(), codes(), codes(), true, 5, 900, flags()"),
+    (query!("reset_lock"), "claim()"),
+    (query!("reset_heirs"), "claim(), codes(), codes(), codes()"),
+    (query!("reset_spare_rows"), "claim(), cardinality(codes()), codes()"),
+    (query!("reset_defer"), "codes(), codes(), 900"),
+    (query!("reset_pastes"), "claim(), false, true, NULL, NULL, 900, 5, codes(), false"),
+];
+
+/// How the sessions of the fleet plan: a release or finish, a reset, and the part of a reset that puts
+/// rows back in their order.
+const SESSIONS: [&str; 3] = [
+    BY_KEY,
+    "SET LOCAL plan_cache_mode = force_custom_plan",
+    "SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL enable_seqscan = off; \
+     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off",
+];
+
+/// Fills empty tables: a claim of so many pastes, each with content that a live paste shares although it
+/// is counted once; and as many that are due, in progress without a claim, and unclaimable.
+pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<(), Error> {
+    const ANALYZE: &str = "ANALYZE pastes; ANALYZE content; ANALYZE deletion_claims";
+    let pastes = format!(
+        "ALTER TABLE pastes SET (autovacuum_enabled = off);
+         ALTER TABLE content SET (autovacuum_enabled = off);
+         INSERT INTO pastes (short_code, content_hash, expires_at)
+         SELECT 'claimed ' || n, sha256(n::text::bytea), now() - interval '1 day'
+         FROM generate_series(1, {rows}) n;
+         INSERT INTO content (content_hash, s3_key, ref_count)
+         SELECT content_hash, short_code, 1 FROM pastes"
+    );
+    client.batch_execute(&pastes).await?;
+    if let Statistics::Stale = statistics {
+        client.batch_execute(ANALYZE).await?;
+    }
+    let others = format!(
+        "WITH claim AS (INSERT INTO deletion_claims (worker, rows_claimed)
+                        VALUES (gen_random_uuid(), {rows}) RETURNING id)
+         UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS', deletion_initiated_at = now(),
+                           claim_id = (SELECT id FROM claim);
+         INSERT INTO pastes (short_code, content_hash)
+         SELECT 'live ' || short_code, content_hash FROM pastes;
+         INSERT INTO pastes (short_code, content_hash, deletion_status, deletion_initiated_at)
+         SELECT 'unclaimed ' || n, sha256(('u' || n)::bytea), 'DELETION_IN_PROGRESS', now()
+         FROM generate_series(1, {rows}) n;
+         INSERT INTO pastes (short_code, content_hash, expires_at)
+         SELECT 'due ' || n, sha256(('d' || n)::bytea), now() - interval '1 hour'
+         FROM generate_series(1, {rows}) n;
+         INSERT INTO cleanup_unclaimable (short_code, error, retry_at)
+         SELECT 'unclaimable ' || n, 'refused', now() + interval '1 day'
+         FROM generate_series(1, {rows}) n"
+    );
+    client.batch_execute(&others).await?;
+    if let Statistics::Fresh = statistics {
+        client.batch_execute(ANALYZE).await?;
+    }
+    // EXECUTE takes no subqueries.
+    for (name, sql_type, what) in [
+        ("hashes", "bytea[]", "array_agg(content_hash ORDER BY content_hash)"),
+        ("codes", "text[]", "array_agg(short_code ORDER BY short_code)"),
+        ("flags", "boolean[]", "array_agg(true)"),
+        ("claim", "bigint", "max(claim_id)"),
+    ] {
+        let function = format!(
+            "CREATE FUNCTION {name}() RETURNS {sql_type} STABLE LANGUAGE sql AS
+             'SELECT {what} FROM pastes WHERE claim_id IS NOT NULL'"
+        );
+        client.batch_execute(&function).await?;
+    }
+    Ok(())
+}
+
+/// What each statement does, at most, in any of the sessions.
+pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error> {
+    let mut measured = Vec::new();
+    for ((name, sql), arguments) in STATEMENTS {
+        let mut most = Work::default();
+        for session in SESSIONS {
+            let more = if name.starts_with("claim") { ONE_PLAN } else { "SET LOCAL jit = off" };
+            client.batch_execute(&format!("BEGIN; {session}; {more}")).await?;
+            let work = work(client, sql, arguments).await?;
+            client.batch_execute("ROLLBACK").await?;
+            most = Work { rows: most.rows.max(work.rows), pages: most.pages.max(work.pages) };
+        }
+        measured.push((name, most));
+    }
+    Ok(measured)
+}
+
+/// Rows that the plan's nodes returned or rejected, and pages that they touched.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    pub rows: u64,
+    pub pages: u64,
+}
+
+impl Work {
+    /// Has it grown faster than a batch four times as large? Judged by rows: a small table is read whole,
+    /// a large one by its index, so that pages grow with the choice, too.
+    pub fn grew_too_much(self, larger: Self) -> bool {
+        larger.rows > self.rows * TOO_MUCH
+    }
+}
+
+/// Executes the statement with these arguments (SQL expressions) and counts. Prepared, so that it is
+/// planned as the session's plan_cache_mode says; EXPLAIN itself always plans for its parameters.
+async fn work(client: &Client, sql: &str, arguments: &str) -> Result<Work, Error> {
+    client.batch_execute(&format!("PREPARE measured AS {sql}")).await?;
+    let explain = format!(
+        "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT YAML) EXECUTE measured ({arguments})"
+    );
+    let lines = client.simple_query(&explain).await?;
+    client.batch_execute("DEALLOCATE measured").await?;
+    let plan = lines.iter().find_map(|line| match line {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    Ok(count(plan.unwrap_or_default()))
+}
+
+/// A node's own lines come before those of its children; the first node's pages are those of all.
+fn count(plan: &str) -> Work {
+    let (mut rows, mut loops, mut pages) = (0.0, 1.0, None);
+    let mut returned = 0.0;
+    for line in plan.lines() {
+        let Some((name, value)) = line.trim_start_matches([' ', '-']).split_once(": ") else {
+            continue;
+        };
+        let value: f64 = value.parse().unwrap_or_default();
+        match name {
+            "Actual Rows" => returned = value,
+            "Actual Loops" => {
+                loops = value;
+                rows += returned * loops;
+            }
+            "Rows Removed by Filter" | "Rows Removed by Join Filter" => rows += value * loops,
+            "Shared Hit Blocks" => pages = pages.or(Some(value)),
+            _ => {}
+        }
+    }
+    Work { rows: rows as u64, pages: pages.unwrap_or_default() as u64 }
+}
