@@ -29,6 +29,14 @@ pub struct Paste {
     pub overdue: Duration,
 }
 
+impl Paste {
+    /// How small its batches are: the deaths that it was claimed at. A row that failed by itself harms
+    /// nobody beside it.
+    pub fn class(&self) -> i16 {
+        if self.failed_before { 0 } else { self.attempts }
+    }
+}
+
 /// A batch that this worker holds: the lease, the fence and the mutex of its rows.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -100,8 +108,8 @@ pub enum StepError {
     Brake(String),
 }
 
-/// The most `attempts` whose batches still have company: a batch is a tenth the size for each
-/// attempt. Rows with more run alone in their process; rows that never failed always have company.
+/// The highest class whose batches still have company: a batch is a tenth the size for each attempt
+/// that ended with its worker. Rows of a higher one run alone in their process.
 pub fn attempts_with_company(batch_size: u32) -> i32 {
     let mut attempts = 0;
     while batch_size / 10_u32.pow(attempts + 1) >= 2 {
@@ -111,8 +119,8 @@ pub fn attempts_with_company(batch_size: u32) -> i32 {
 }
 
 /// A row that came back from silent workers often enough to be claimed by itself.
-pub fn must_run_alone(batch_size: u32, attempts: i16) -> bool {
-    i32::from(attempts) > attempts_with_company(batch_size)
+pub fn must_run_alone(batch_size: u32, class: i16) -> bool {
+    i32::from(class) > attempts_with_company(batch_size)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use confique::Config;
 use secrecy::SecretString;
 
 pub use load::{ConfigError, default_toml, defaults, load};
-pub use values::{Checksum, LogFormat, WhenUnavailable, parse_duration};
+pub use values::{Checksum, LogFormat, WhenUnavailable, parse_cron, parse_duration};
 
 /// All settings. Every key can also be set as `CLEANUP_<SECTION>_<KEY>`, which beats this file.
 #[derive(Config, Debug, Clone)]
@@ -173,6 +173,8 @@ pub struct Schedule {
     #[config(env = "CLEANUP_SCHEDULE_CRON", default = "0 0 0 * * *")]
     pub cron: String,
     /// IANA name, for the cron expression and for `--until`.
+    /// A time of day that a clock change skips runs right after the gap, one that occurs twice runs
+    /// the first time. With `*` as the hour, every hour that elapses counts.
     #[config(env = "CLEANUP_SCHEDULE_TIMEZONE", default = "UTC")]
     pub timezone: chrono_tz::Tz,
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use tokio_postgres::Client;
 
 use crate::{
@@ -57,7 +57,7 @@ pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<
             .map_err(|error| anyhow!("cannot remember the bucket: {}", describe(&error)))?;
         failpoint::reached("start.bound");
     }
-    read(client).await?.belongs_to(bucket, prefix)
+    Ok(read(client).await?.belongs_to(bucket, prefix)?)
 }
 
 /// A watchdog that cron starts comes by every five minutes.
@@ -84,18 +84,35 @@ impl Fleet {
     }
 
     /// Refuses any other bucket or prefix than the one that the database remembers.
-    pub fn belongs_to(self, bucket: &str, prefix: &str) -> Result<()> {
-        let known = (self.bucket.unwrap_or_default(), self.prefix.unwrap_or_default());
-        if known != (bucket.to_string(), prefix.to_string()) {
-            bail!(
-                "this database belongs to bucket {:?} with prefix {:?}, not to {bucket:?} with \
-                 prefix {prefix:?}; correct S3_BUCKET or CLEANUP_S3_BUCKET, or, if the bodies \
-                 really moved, run `cleanupctl migrate --rebind-bucket`",
-                known.0,
-                known.1,
-            );
-        }
-        Ok(())
+    pub fn belongs_to(self, bucket: &str, prefix: &str) -> Result<(), OtherBucket> {
+        OtherBucket::unless(self.bucket, self.prefix, bucket, prefix)
+    }
+}
+
+/// The database is bound to another bucket or prefix than this program's.
+#[derive(thiserror::Error, Debug)]
+#[error(
+    "this database belongs to bucket {:?} with prefix {:?}, not to {:?} with prefix {:?}; correct \
+     S3_BUCKET or CLEANUP_S3_BUCKET, or, if the bodies really moved, run `cleanupctl migrate \
+     --rebind-bucket`",
+    .bound.0, .bound.1, .ours.0, .ours.1
+)]
+pub struct OtherBucket {
+    bound: (String, String),
+    ours: (String, String),
+}
+
+impl OtherBucket {
+    /// Compares what the database remembers with the bucket and prefix of this program.
+    pub fn unless(
+        bound_bucket: Option<String>,
+        bound_prefix: Option<String>,
+        bucket: &str,
+        prefix: &str,
+    ) -> Result<(), Self> {
+        let bound = (bound_bucket.unwrap_or_default(), bound_prefix.unwrap_or_default());
+        let ours = (bucket.to_string(), prefix.to_string());
+        if bound == ours { Ok(()) } else { Err(Self { bound, ours }) }
     }
 }
 

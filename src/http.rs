@@ -1,6 +1,8 @@
 //! `/healthz`, `/readyz` and `/metrics`: read-only, on a loopback address by default, and bounded in
 //! size, time and connections.
 
+mod seats;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
@@ -9,20 +11,27 @@ use axum::{
     http::{HeaderName, StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use self::seats::{Seat, Seats};
 use crate::{metrics::Metrics, shutdown::Shutdown, watchdog::Watchdog};
 
-/// One more is closed at once: nobody waits in line behind silent clients.
+/// For one more the oldest that has not sent its request yet is closed: silent clients, however many,
+/// keep no probe out.
 const CONNECTIONS: usize = 32;
+/// While all are taken, one gives way this often: 32 newcomers take 160 ms to push out a client that is
+/// about to send its request, and 64 silent clients that connect again and again delay it by 320 ms.
+const BETWEEN_NEWCOMERS: Duration = Duration::from_millis(5);
 /// From its first moment to its last, whatever the client does. A scrape takes milliseconds.
 const CONNECTION_LIFE: Duration = Duration::from_secs(5);
 const LONGEST_HEAD_BYTES: usize = 16 * 1024;
@@ -56,7 +65,7 @@ pub async fn serve(listener: TcpListener, watchdog: Arc<Watchdog>, shutdown: Shu
 }
 
 async fn accept(listener: TcpListener, routes: Router, answers: &TaskTracker) {
-    let seats = Arc::new(Semaphore::new(CONNECTIONS));
+    let seats = Arc::new(Seats::new(CONNECTIONS));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -66,19 +75,32 @@ async fn accept(listener: TcpListener, routes: Router, answers: &TaskTracker) {
                 continue;
             }
         };
-        if let Ok(seat) = Arc::clone(&seats).try_acquire_owned() {
+        if let Some(seat) = seats.take() {
             answers.spawn(answer_once(stream, routes.clone(), seat));
+        }
+        if seats.are_taken() {
+            sleep(BETWEEN_NEWCOMERS).await;
         }
     }
 }
 
 /// One request, one answer. What goes wrong on the way is the client's to notice.
-async fn answer_once(stream: TcpStream, routes: Router, _seat: OwnedSemaphorePermit) {
+async fn answer_once(stream: TcpStream, routes: Router, seat: Seat) {
+    let routes = TowerToHyperService::new(routes);
+    let service = service_fn(|request| {
+        seat.has_its_request();
+        routes.call(request)
+    });
     let connection = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(LONGEST_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
-    let _ = timeout(CONNECTION_LIFE, connection).await;
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // First: a request that has arrived by now is answered.
+        biased;
+        _ = timeout(CONNECTION_LIFE, connection) => {}
+        () = seat.gives_way() => {}
+    }
 }
 
 fn page(metrics: &Metrics) -> ([(HeaderName, &'static str); 1], String) {

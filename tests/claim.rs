@@ -210,3 +210,39 @@ async fn a_paste_that_expired_at_minus_infinity_is_claimed_like_any_other() {
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
     world.assert_drained().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_failed_by_themselves_share_a_batch_with_those_that_never_failed() {
+    let world = World::new().await;
+    world.put_many(100, 100).await;
+    world
+        .run_sql(
+            "UPDATE pastes SET attempts = 4, last_error = 'AccessDenied'
+             WHERE short_code <= 'p00000050'",
+        )
+        .await;
+    let worker = world.worker().await;
+    let claim = worker
+        .claim(Wanted { size: 100, mark: None, busy: true, until: None })
+        .await
+        .expect("claim");
+    assert_eq!(claim.expect("all of them").pastes.len(), 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_failed_by_itself_runs_alone_before_a_dead_worker_makes_it_a_dead_letter() {
+    let world = World::new().await;
+    world.put("suspect", "a", Ago(60.0)).await;
+    world.run_sql("UPDATE pastes SET attempts = 4, last_error = 'AccessDenied'").await;
+    let worker = world.worker().await;
+    // Other claims may have been open beside this one: nothing tells whose fault the death was.
+    claim_some(&worker, 1000).await;
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.dead_letters, 0);
+    world.end_backoff().await;
+    let busy = Wanted { size: 1000, mark: None, busy: true, until: None };
+    assert!(worker.claim(busy).await.expect("claim").is_none(), "it must run alone");
+    claim_some(&worker, 1000).await;
+    world.silence_claims(7201.0).await;
+    assert_eq!(world.sweep().await.reset.dead_letters, 1);
+}

@@ -8,7 +8,7 @@ use support::{
     findings::diagnose,
     postgres::Postgres,
     proxy::address_of,
-    servers::free_port,
+    servers::{Redis, free_port},
     *,
 };
 
@@ -159,15 +159,32 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_redis_login_that_may_not_release_the_lock_is_named_with_the_rights_it_needs() {
+    let world = World::new().await;
+    world.bind().await;
+    let redis = Redis::start().await;
+    let client = redis::Client::open(redis.url()).expect("client");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
+    let rules = ["SETUSER", "fleet", "on", ">secret", "~*", "+@all", "-@scripting"];
+    let _: () = redis::cmd("ACL").arg(&rules).query_async(&mut connection).await.expect("ACL");
+    let url = format!("redis://fleet:secret@127.0.0.1:{}", redis.port());
+    let doctor = || world.program("cleanupctl").env("REDIS_URL", &url);
+    let words = ["without their lock", "EVALSHA", "paste-cleanup:claim:t", "ACL GETUSER"];
+    diagnose(doctor()).await.assert_says("redis lock", "warning", &words);
+    let waits = doctor().env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait");
+    diagnose(waits).await.assert_says("redis lock", "failure", &["workers wait for it"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_away_is_a_warning_unless_workers_wait_for_it() {
     let world = World::new().await;
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
     let doctor = || world.program("cleanupctl").env("REDIS_URL", &url);
     let findings = diagnose(doctor()).await;
-    findings.assert_only(0, &["durability", "redis", "redis memory", "redis clock"]);
+    findings.assert_only(0, &["durability", "redis", "redis lock", "redis memory", "redis clock"]);
     findings.assert_says("redis", "warning", &["without their lock", "REDIS_URL"]);
     let findings = diagnose(doctor().env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")).await;
-    findings.assert_only(1, &["durability", "redis", "redis memory", "redis clock"]);
+    findings.assert_only(1, &["durability", "redis", "redis lock", "redis memory", "redis clock"]);
     findings.assert_says("redis", "failure", &["workers wait for it"]);
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }

@@ -96,6 +96,33 @@ async fn a_requeued_dead_letter_gets_one_more_attempt_and_the_others_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requeued_pastes_that_failed_by_themselves_are_claimed_in_full_batches() {
+    let world = World::new().await;
+    dead_letters(&world, 60).await;
+    assert_eq!(ctl(&world, &["requeue", "--all"]).await.code(), 0);
+    let run = ["run", "--format", "json", "--batch-size", "30"];
+    let ended = world.program("cleanup-worker").args(&run).output().await;
+    assert_eq!(ended.json()["rows_deleted"], 60, "{}", ended.stderr());
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 2, "claims");
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requeued_pastes_whose_workers_died_are_claimed_one_by_one() {
+    let world = World::new().await;
+    dead_letters(&world, 4).await;
+    world
+        .run_sql("UPDATE pastes SET last_error = 'worker lease expired (claim 1, worker x)'")
+        .await;
+    assert_eq!(ctl(&world, &["requeue", "--all"]).await.code(), 0);
+    let run = ["run", "--format", "json", "--batch-size", "30"];
+    let ended = world.program("cleanup-worker").args(&run).output().await;
+    assert_eq!(ended.json()["rows_deleted"], 4, "{}", ended.stderr());
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 4, "claims");
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn requeue_without_saying_which_is_refused() {
     let world = World::new().await;
     dead_letters(&world, 2).await;

@@ -2,7 +2,9 @@
 
 mod support;
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use chrono_tz::{Europe::Berlin, Tz};
+use paste_cleanup::worker::schedule::Ticks;
 use support::{
     faulty_s3::{FaultyS3, Mood},
     proxy::{Proxy, address_of},
@@ -95,4 +97,56 @@ async fn a_night_that_begins_during_an_outage_is_not_lost() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
+}
+
+/// The moments that start a run of this schedule, in local time, between two days, asked every second.
+fn runs(cron: &str, from: &str, to: &str) -> Vec<String> {
+    let day = |day: &str| -> DateTime<Utc> { format!("{day}T00:00:00.4Z").parse().expect("a day") };
+    let (mut now, end) = (day(from), day(to));
+    let mut ticks = Ticks::new(cron, Berlin, now).expect("a schedule");
+    let mut runs = Vec::new();
+    while now < end {
+        now += TimeDelta::seconds(1);
+        if ticks.is_due(now) {
+            runs.push(now.with_timezone::<Tz>(&Berlin).format("%d %H:%M %Z").to_string());
+        }
+    }
+    runs
+}
+
+#[test]
+fn a_time_of_day_that_a_clock_change_skips_is_run_once_that_day() {
+    let found = runs("0 30 2 * * *", "2027-03-27", "2027-03-30");
+    assert_eq!(found, ["27 02:30 CET", "28 03:00 CEST", "29 02:30 CEST"]);
+    let found = runs("0 0,15 2,3 * * *", "2027-03-28", "2027-03-29");
+    assert_eq!(found, ["28 03:00 CEST", "28 03:15 CEST", "29 02:00 CEST"]);
+}
+
+#[test]
+fn a_time_of_day_that_occurs_twice_is_run_once_that_day() {
+    let found = runs("0 30 2 * * *", "2027-10-30", "2027-11-02");
+    assert_eq!(found, ["30 02:30 CEST", "31 02:30 CEST", "01 02:30 CET"]);
+    let found = runs("0 15 2,14 * * *", "2027-10-31", "2027-11-01");
+    assert_eq!(found, ["31 02:15 CEST", "31 14:15 CET"]);
+}
+
+#[test]
+fn a_scheduler_that_starts_in_the_repeated_hour_does_not_run_what_is_over() {
+    let now: DateTime<Utc> = "2027-10-31T01:10:00Z".parse().expect("02:10 CET");
+    let mut ticks = Ticks::new("0 30 2 * * *", Berlin, now).expect("a schedule");
+    assert!(!ticks.is_due(now) && !ticks.is_due(now + TimeDelta::hours(2)));
+}
+
+#[test]
+fn a_schedule_of_every_hour_loses_no_run_when_clocks_change() {
+    for (from, to) in [("2027-03-28", "2027-03-29"), ("2027-10-31", "2027-11-01")] {
+        assert_eq!(runs("0 30 * * * *", from, to).len(), 24, "{from}");
+        assert_eq!(runs("0 */20 * * * *", from, to).len(), 72, "{from}");
+    }
+}
+
+#[test]
+fn a_scheduler_that_stays_keeps_local_time_after_the_clocks_change() {
+    let found = runs("0 0 4 1 * *", "2027-02-15", "2027-05-15");
+    assert_eq!(found, ["01 04:00 CET", "01 04:00 CEST", "01 04:00 CEST"]);
 }

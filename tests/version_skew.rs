@@ -50,6 +50,15 @@ async fn a_worker_whose_database_is_taken_back_in_mid_run_finishes_its_batch_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_database_is_bound_to_another_bucket_finishes_its_batch_and_claims_no_more()
+{
+    let moved = "UPDATE cleanup_fleet SET bucket = 'moved'";
+    assert_claims_no_more(moved, &["belongs to bucket \"moved\"", "correct S3_BUCKET"]).await;
+    let under = "UPDATE cleanup_fleet SET prefix = 'under/'";
+    assert_claims_no_more(under, &["with prefix \"under/\"", "correct S3_BUCKET"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watchdog_whose_database_is_migrated_ends_and_resets_nothing_more() {
     let world = World::new().await;
     world.put_many(10, 10).await;

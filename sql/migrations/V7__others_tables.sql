@@ -56,7 +56,9 @@ CREATE OR REPLACE FUNCTION cleanup_last_heartbeat(claim deletion_claims) RETURNS
 LANGUAGE sql STABLE AS $$
     SELECT greatest(claim.heartbeat_at,
                     (SELECT run.seen_at FROM cleanup_runs run
-                     WHERE run.worker = claim.worker AND claim.id = ANY (run.busy_claims)))
+                     WHERE run.worker = claim.worker AND claim.id = ANY (run.busy_claims)
+                       -- From when the clock was ahead: it says nothing.
+                       AND run.seen_at <= now() + interval '1 minute'))
 $$;
 
 -- step: pastes_guard: nor the short code, by which a claim knows its rows

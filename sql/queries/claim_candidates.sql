@@ -1,8 +1,10 @@
 -- Claim, careful, after Postgres refused to mark a whole batch: lock the rows that claim.sql would take.
--- $1 batch size, $2 highest `attempts` that may be claimed now, $3 low-water mark (NULL = none).
--- The conditions are those of claim.sql. Zero rows: nothing is due, or others hold all of it.
+-- $1 batch size, $2 highest class that may be claimed now, $3 low-water mark (NULL = none).
+-- The conditions and the class are those of claim.sql. Zero rows: nothing is due, or others hold all of it.
 WITH due AS MATERIALIZED (
-    SELECT short_code, attempts
+    SELECT short_code,
+           CASE WHEN last_error IS NULL OR starts_with(last_error, 'worker lease expired')
+                THEN greatest(attempts, 0) ELSE 0 END AS class
     FROM pastes
     WHERE deletion_status = 'NOT_EXPIRED'
       AND coalesce(retry_at, expires_at) <= now()
@@ -13,10 +15,10 @@ WITH due AS MATERIALIZED (
     LIMIT $1::int
     FOR NO KEY UPDATE SKIP LOCKED
 ), ranked AS (
-    SELECT short_code, attempts, row_number() OVER () AS place
+    SELECT short_code, class, row_number() OVER () AS place
     FROM due
-    WHERE attempts = (SELECT attempts FROM due LIMIT 1) AND attempts <= $2::int
+    WHERE class = (SELECT class FROM due LIMIT 1) AND class <= $2::int
 )
 SELECT short_code
 FROM ranked
-WHERE place <= greatest(1, $1::int / (10 ^ least(attempts, 9))::bigint)
+WHERE place <= greatest(1, $1::int / (10 ^ least(class, 9))::bigint)

@@ -2,7 +2,8 @@
 -- $1 claim id.
 -- Zero rows: nothing could be marked.
 WITH marked AS MATERIALIZED (
-    SELECT claim_id, short_code, content_hash, doomed_key, attempts,
+    SELECT claim_id, short_code, content_hash, doomed_key,
+           least(greatest(attempts, 0), 32767)::smallint AS attempts,
            last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
                AS failed_before,
            coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at,

@@ -16,11 +16,11 @@ SET deletion_status = 'NOT_EXPIRED',
     claim_id = NULL,
     content_hash = CASE WHEN $5::boolean THEN NULL ELSE pastes.content_hash END,
     doomed_key = CASE WHEN $5::boolean THEN bad.s3_keys ->> pastes.short_code ELSE pastes.doomed_key END,
-    attempts = least(pastes.attempts + (bad.own_faults ->> pastes.short_code)::boolean::int, 32767),
+    attempts = least(greatest(pastes.attempts, 0) + (bad.own_faults ->> pastes.short_code)::boolean::int, 32767),
     retry_at = CASE
         WHEN NOT (bad.own_faults ->> pastes.short_code)::boolean THEN now() + $7::float8 * interval '1 second'
         WHEN pastes.attempts + 1 >= $6::int THEN 'infinity'
-        ELSE now() + least((pastes.attempts + 1) ^ 2, $7) * interval '1 second'
+        ELSE now() + least((greatest(pastes.attempts, 0) + 1) ^ 2, $7) * interval '1 second'
     END,
     last_error = bad.errors ->> pastes.short_code
 FROM bad

@@ -17,9 +17,9 @@ SET deletion_status = 'NOT_EXPIRED',
     claim_id = NULL,
     content_hash = CASE WHEN back.released THEN NULL ELSE content_hash END,
     doomed_key = coalesce(back.kept_key, doomed_key),
-    attempts = least(attempts + back.counts::int, 32767),
+    attempts = least(greatest(attempts, 0) + back.counts::int, 32767),
     retry_at = CASE WHEN back.counts
-                    THEN now() + least((attempts + 1) ^ 2, $5::float8) * interval '1 second' END,
+                    THEN now() + least((greatest(attempts, 0) + 1) ^ 2, $5::float8) * interval '1 second' END,
     last_error = CASE WHEN back.counts
                       THEN 'worker lease expired: in progress without an open claim'
                       ELSE last_error END

@@ -2,8 +2,8 @@
 -- $1 claim id, $2 released (its rows hold no reference any more), $3 counts as an attempt (the
 -- worker fell silent) or not (given back), $4 last_error (NULL = keep), $5 dead-letter at this
 -- many attempts (NULL = never: only a row that failed alone is dead-lettered),
--- $6 backoff cap in seconds, $7 attempts from which a row runs alone in its process, $8 short codes
--- (NULL = all of the claim), $9 true when they come last from now on, for every paste of it
+-- $6 backoff cap in seconds, $7 class (see claim.sql) from which a row runs alone in its process,
+-- $8 short codes (NULL = all of the claim), $9 true when they come last from now on, for every paste of it
 -- failed. By the claim's id and its time, as in finish_delete.sql.
 -- In hash order: the trigger pastes_return locks their bodies one by one, and a release locks its
 -- own in that order, too, so that the two seldom wait for each other. A row whose body it cannot lock
@@ -22,12 +22,14 @@ SET deletion_status = 'NOT_EXPIRED',
     deletion_initiated_at = NULL,
     claim_id = NULL,
     content_hash = CASE WHEN $2::boolean THEN NULL ELSE content_hash END,
-    attempts = CASE WHEN $3::boolean THEN least(attempts + 1, 32767) ELSE attempts END,
+    attempts = CASE WHEN $3::boolean THEN least(greatest(attempts, 0) + 1, 32767) ELSE attempts END,
     retry_at = CASE
         WHEN $9::boolean THEN now() + $6::float8 * interval '1 second'
         WHEN NOT $3::boolean THEN retry_at
-        WHEN attempts >= $7::int AND attempts + 1 >= $5::int THEN 'infinity'
-        ELSE now() + least((attempts + 1) ^ 2, $6::float8) * interval '1 second'
+        -- One that failed by itself had company, so that nothing tells whose fault the death was.
+        WHEN attempts >= $7::int AND attempts + 1 >= $5::int
+             AND (last_error IS NULL OR starts_with(last_error, 'worker lease expired')) THEN 'infinity'
+        ELSE now() + least((greatest(attempts, 0) + 1) ^ 2, $6::float8) * interval '1 second'
     END,
     last_error = coalesce($4, last_error)
 FROM back

@@ -52,7 +52,7 @@ pub(super) fn refuse_loose_prefix(prefix: &str) -> Result<(), ConfigError> {
 async fn check_binding(db: &Client, objects: &Objects) -> Result<()> {
     let fleet = fleet::read(db).await?;
     if fleet.bucket.is_some() {
-        return fleet.belongs_to(objects.bucket(), objects.prefix());
+        return Ok(fleet.belongs_to(objects.bucket(), objects.prefix())?);
     }
     let first = objects.list(&Start::After(String::new()), 1).await?;
     let rows = db.query_opt("SELECT FROM content LIMIT 1", &[]).await.map_err(AuditError::from)?;

@@ -8,7 +8,7 @@ use confique::{
 };
 use secrecy::SecretString;
 
-use super::{Schedule, Settings};
+use super::{Schedule, Settings, values::parse_cron};
 use crate::printable::printable;
 
 /// A setting that cannot work. The message names the key, both its variables and the remedy.
@@ -273,9 +273,7 @@ fn check_cron(schedule: &Schedule) -> Result<(), ConfigError> {
     if expression.split_whitespace().count() != 6 {
         return Err(invalid("not six fields".into()));
     }
-    let parser = croner::parser::CronParser::builder();
-    let parser = parser.seconds(croner::parser::Seconds::Required).build();
-    let cron = parser.parse(expression).map_err(|error| invalid(printable(&error.to_string())))?;
+    let cron = parse_cron(expression).map_err(|error| invalid(printable(&error.to_string())))?;
     // 31 February, say. The scheduler would wait for it without a word.
     let now = chrono::Utc::now().with_timezone(&schedule.timezone);
     match cron.find_next_occurrence(&now, false) {

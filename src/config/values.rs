@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use croner::{
+    Cron,
+    errors::CronError,
+    parser::{CronParser, Seconds},
+};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::printable::printable;
@@ -57,4 +62,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         true => Ok(duration),
         false => Err(format!("{text:?} is longer than a hundred years")),
     }
+}
+
+/// Six fields, seconds first; a day of the month and a weekday must both match.
+pub fn parse_cron(expression: &str) -> Result<Cron, CronError> {
+    CronParser::builder().seconds(Seconds::Required).dom_and_dow(true).build().parse(expression)
 }

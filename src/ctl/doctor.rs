@@ -26,6 +26,7 @@ use self::finding::{Finding, Outcome, Verdict, left_out};
 use crate::{
     cli::{Format, print},
     config::{Settings, parse_duration},
+    fleet,
 };
 
 #[derive(Args, Debug)]
@@ -83,6 +84,10 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let db = client.as_ref().ok_or("Postgres does not answer");
     let schema = look(db, "schema", postgres::schema).await;
     let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema check failed") };
+    let database = match &client {
+        Some(client) => fleet::read(client).await.map(|fleet| fleet.database).unwrap_or_default(),
+        None => String::new(),
+    };
     let (redis_answers, redis) = redis::answers(settings).await;
     let redis = redis.as_ref().ok_or("Redis does not answer");
     let (deletes, objects) = bucket::deletes(settings).await;
@@ -104,6 +109,8 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(db, "durability", postgres::durability).await,
         look(db, "standbys", standbys::synchronous).await,
         Finding::new("redis", redis_answers),
+        look(redis, "redis lock", async |redis| redis::lock(redis, settings, &database).await)
+            .await,
         look(redis, "redis memory", redis::keeps_the_lock).await,
         look(redis, "redis clock", clock::redis).await,
         Finding::new("bucket", deletes),

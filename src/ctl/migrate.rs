@@ -72,5 +72,6 @@ async fn rebind_bucket(client: &Client, settings: &Settings) -> Result<()> {
     let rebound = client.execute(REBIND_BUCKET, &[&bucket, &prefix]).await;
     rebound.map_err(|error| anyhow!("cannot rebind the bucket: {}", describe(&error)))?;
     remark(&format!("this database belonged to bucket {before:?}, and belongs to {bucket:?} now"));
+    remark("workers with other settings finish the batches they hold where they were, and stop");
     Ok(())
 }

@@ -15,6 +15,7 @@ use super::{PgError, Worker, lock::Turn};
 use crate::{
     claim::{Claim, DatabaseFault, Fence, Paste, attempts_with_company},
     failpoint,
+    fleet::OtherBucket,
     migrate::{self, SchemaError},
     postgres::{BY_KEY, Fault, answered, describe_pool, is_hopeless},
 };
@@ -46,6 +47,9 @@ pub enum ClaimError {
     /// Somebody has migrated the database while this worker ran.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+    /// Somebody has bound the database to another bucket while this worker ran.
+    #[error(transparent)]
+    Bucket(#[from] OtherBucket),
     /// Fewer rows were marked than were picked: a careful claim finds out which.
     #[error("claiming failed: not all pastes could be marked")]
     Swallowed,
@@ -75,7 +79,7 @@ impl ClaimError {
     pub fn is_hopeless(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_hopeless(error),
-            Self::Schema(_) | Self::Database(_) | Self::Retimed => true,
+            Self::Schema(_) | Self::Bucket(_) | Self::Database(_) | Self::Retimed => true,
             Self::Postgres(_) | Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
         }
     }
@@ -162,6 +166,8 @@ impl Worker {
             try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
                 .await?;
         migrate::expect(&turn)?;
+        let (bucket, prefix) = (turn.try_get("bucket")?, turn.try_get("prefix")?);
+        OtherBucket::unless(bucket, prefix, self.objects.bucket(), self.objects.prefix())?;
         Ok((transaction, turn))
     }
 

@@ -143,7 +143,7 @@ impl Drain {
         let max_rate = self.worker.settings.throttle.max_rate;
         self.throttle.claimed(claim.pastes.len(), claim.asked_at, max_rate);
         let flight = (claim.fence, claim.pastes.len());
-        self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.attempts));
+        self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.class()));
         let lost = self.worker.open(&claim);
         let worker = Arc::clone(&self.worker);
         let task = self.batches.spawn(worker.carry_out(claim, lost));
@@ -163,9 +163,7 @@ impl Drain {
             self.idle_since = None;
         }
         match sight {
-            Sight::Due { attempts }
-                if must_run_alone(size, attempts) && !self.batches.is_empty() =>
-            {
+            Sight::Due { class } if must_run_alone(size, class) && !self.batches.is_empty() => {
                 self.wait_for_all(Duration::MAX).await;
             }
             // Something from before the mark: given back, or locked when its turn came.

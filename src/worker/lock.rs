@@ -1,11 +1,14 @@
 //! Step 1: the short Redis lock around a claim. It keeps workers from trampling each other; it is
 //! not what makes a claim safe.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use redis::Script;
+use redis::{ErrorKind, RedisError, Script};
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::warn;
 use uuid::Uuid;
 
 use crate::{
@@ -16,6 +19,16 @@ use crate::{
     shutdown::Shutdown,
 };
 
+/// Takes the lock for a millisecond and gives it back before it takes it for good: a Redis that would
+/// not take it back (no right to run scripts or to delete, a replica) refuses before anybody waits for
+/// its TTL. Also takes back the lock that this process could not release before.
+/// ARGV: the token, the one that was left behind (empty: none), the TTL in ms (0: only try).
+const TAKE: &str = "\
+if redis.call('GET', KEYS[1]) == ARGV[2] then redis.call('DEL', KEYS[1]) end
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 1) then return 0 end
+redis.call('DEL', KEYS[1])
+if ARGV[3] ~= '0' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) end
+return 1";
 /// Deletes the key only while it still holds our token: an expired lock may be another's by now.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -29,6 +42,8 @@ pub struct Lock {
     key: String,
     ttl: Duration,
     when_unavailable: WhenUnavailable,
+    /// The token of a lock that could not be released: the next one to be taken replaces it.
+    left_behind: Arc<Mutex<String>>,
 }
 
 /// What became of the attempt to lock.
@@ -52,6 +67,7 @@ impl Lock {
             key: format!("{}:{database}", settings.key),
             ttl: settings.ttl,
             when_unavailable: settings.when_unavailable,
+            left_behind: Arc::default(),
         }
     }
 
@@ -93,29 +109,62 @@ impl Lock {
         }
     }
 
-    async fn try_acquire(&self, token: &str) -> Result<bool, String> {
-        let mut connection = self.redis.connection().await?;
-        failpoint::reached("lock.before_taking");
-        let ttl_ms = u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX);
-        let answer: Option<String> = redis::cmd("SET")
-            .arg(&self.key)
-            .arg(token)
-            .arg("NX")
-            .arg("PX")
-            .arg(ttl_ms)
-            .query_async(&mut connection)
-            .await
-            .map_err(|error| self.redis.failed(&error))?;
-        if answer.is_some() {
-            failpoint::reached("lock.taken");
-        }
-        Ok(answer.is_some())
+    /// Whether Redis would give the lock and take it back, if it is free. Leaves nothing behind.
+    pub async fn probe(&self) -> Result<(), String> {
+        self.take(&Uuid::new_v4().to_string(), Duration::ZERO).await.map(|_| ())
     }
 
-    /// Releases the lock if it is still ours. Failing is harmless: the TTL ends it.
+    async fn try_acquire(&self, token: &str) -> Result<bool, String> {
+        let taken = self.take(token, self.ttl).await?;
+        if taken {
+            failpoint::reached("lock.taken");
+        }
+        Ok(taken)
+    }
+
+    async fn take(&self, token: &str, ttl: Duration) -> Result<bool, String> {
+        let mut connection = self.redis.connection().await?;
+        failpoint::reached("lock.before_taking");
+        let left_behind = self.left_behind().clone();
+        let taken = Script::new(TAKE)
+            .key(&self.key)
+            .arg(token)
+            .arg(&left_behind)
+            .arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+            .invoke_async::<bool>(&mut connection)
+            .await;
+        // Without an answer it may have been taken all the same.
+        *self.left_behind() = match taken {
+            Ok(_) => String::new(),
+            Err(_) if left_behind.is_empty() => token.to_string(),
+            Err(_) => left_behind,
+        };
+        taken.map_err(|error| self.refused(&error))
+    }
+
+    fn left_behind(&self) -> MutexGuard<'_, String> {
+        self.left_behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why there is no lock. What Redis answered is about the rights of its login, or about Redis.
+    fn refused(&self, error: &RedisError) -> String {
+        let reason = self.redis.failed(error);
+        match error.kind() {
+            ErrorKind::Server(_) | ErrorKind::Extension => format!(
+                "{reason}; the lock needs a primary, and the rights to GET, SET, DEL, EVALSHA and \
+                 SCRIPT LOAD on {:?}",
+                self.key
+            ),
+            _ => reason,
+        }
+    }
+
+    /// Releases the lock if it is still ours. Failing is harmless: the next claim of this process
+    /// takes it back, and its TTL ends it for others.
     pub async fn release(&self, token: &str) {
-        let Ok(mut connection) = self.redis.connection_by_all_means().await else {
-            return;
+        let mut connection = match self.redis.connection_by_all_means().await {
+            Ok(connection) => connection,
+            Err(reason) => return self.leave_behind(token, &reason),
         };
         failpoint::reached("lock.before_releasing");
         let released = Script::new(COMPARE_AND_DELETE)
@@ -127,10 +176,13 @@ impl Lock {
         match released {
             Ok(1) => {}
             Ok(_) => warn!("the claim lock had expired or was taken over before its release"),
-            Err(error) => {
-                let reason = self.redis.failed(&error);
-                debug!(reason, "the claim lock was left to its TTL");
-            }
+            Err(error) => self.leave_behind(token, &self.refused(&error)),
         }
+    }
+
+    fn leave_behind(&self, token: &str, reason: &str) {
+        *self.left_behind() = token.to_string();
+        let (key, ttl) = (&self.key, self.ttl);
+        warn!(reason, "could not release the claim lock {key:?}, which ends in {ttl:?}: {reason}");
     }
 }

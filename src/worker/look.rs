@@ -21,8 +21,8 @@ const MOST_DUE_COUNTED: i32 = 1_000_000;
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sight {
-    /// Rows are due; the first one has so many attempts behind it.
-    Due { attempts: i16 },
+    /// Rows are due; the class of the first one.
+    Due { class: i16 },
     /// Nothing is due, but a row that backs off will be, soon.
     DueIn(Duration),
     /// Nothing is due.
@@ -35,8 +35,8 @@ impl Worker {
         let look = client.prepare_cached(LOOK).await?;
         let ahead = format!("{WORTH_WAITING_S} seconds");
         let row = client.query_one(&look, &[&ahead]).await?;
-        if let Some(attempts) = row.get::<_, Option<i16>>("due_attempts") {
-            return Ok(Sight::Due { attempts });
+        if let Some(class) = row.get::<_, Option<i16>>("due_class") {
+            return Ok(Sight::Due { class });
         }
         let next_ms: Option<i64> = row.get("next_retry_ms");
         let wait = next_ms.map(|ms| Duration::from_millis(u64::try_from(ms + 5).unwrap_or(5)));

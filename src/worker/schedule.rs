@@ -1,11 +1,14 @@
 //! The resident scheduler: the same run, on a cron expression.
 
+mod ticks;
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
 use anyhow::{Context, Result};
+use chrono::Utc;
 use tokio::{
     sync::mpsc::{Sender, channel},
     time::{Instant, sleep},
@@ -13,6 +16,7 @@ use tokio::{
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tracing::{error, info, warn};
 
+pub use self::ticks::Ticks;
 use super::{Worker, record::record_failed_start, run::Options, summary::Summary};
 use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
@@ -71,15 +75,21 @@ async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Work
     }
 }
 
-/// A tick does nothing but knock: the scheduler itself knows neither overlaps nor waiting.
+/// The library only looks at the clock, every second: it counts in the UTC offset of the moment when
+/// the job was added, so that after a clock change it is an hour off. A tick does nothing but knock.
 fn job(settings: &Settings, running: Arc<AtomicBool>, ticks: Sender<()>) -> Result<Job> {
     let cron = settings.schedule.cron.as_str();
-    let job = Job::new_tz(cron, settings.schedule.timezone, move |_, _| {
+    let invalid = || format!("schedule.cron {cron:?} is not valid");
+    let mut due = Ticks::new(cron, settings.schedule.timezone, Utc::now()).with_context(invalid)?;
+    let job = Job::new("* * * * * *", move |_, _| {
+        if !due.is_due(Utc::now()) {
+            return;
+        }
         if running.swap(true, Ordering::AcqRel) {
             warn!("skipped a tick: the last run is still going");
         } else if ticks.try_send(()).is_err() {
             warn!("skipped a tick: stopping");
         }
     });
-    job.with_context(|| format!("schedule.cron {cron:?} is not valid"))
+    job.context("cannot add the job to the scheduler")
 }

@@ -66,8 +66,8 @@ impl Worker {
     async fn surroundings(&self) -> Result<(), String> {
         self.give_back_unknown().await.map_err(|error| error.to_string())?;
         if self.settings.lock.when_unavailable == WhenUnavailable::Wait {
-            let pinged = self.redis.ping().await;
-            pinged.map_err(|reason| ClaimError::NoLock(reason).to_string())?;
+            let probed = self.lock.probe().await;
+            probed.map_err(|reason| ClaimError::NoLock(reason).to_string())?;
         }
         self.objects.probe().await.map_err(|error| error.to_string())
     }

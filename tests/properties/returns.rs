@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     reference::{BATCH_SIZE, Blame, MAX_ATTEMPTS, Paste, Reference, Status, When, backoff},
     steps::{Answer, Sweep},
-    verbs::runs_alone,
+    verbs::{class, runs_alone},
 };
 
 /// How long a row waits for its content row before the watchdog tries again, in seconds.
@@ -97,7 +97,7 @@ impl Reference {
             }
             paste.body = paste.body.filter(|_| !lease.released);
             if counts {
-                let alone = lease.rows_claimed == 1 && runs_alone(BATCH_SIZE, paste.attempts);
+                let alone = lease.rows_claimed == 1 && runs_alone(BATCH_SIZE, class(paste));
                 paste.attempts += 1;
                 let dead = alone && paste.attempts >= MAX_ATTEMPTS;
                 paste.retry = if dead { When::Infinity } else { backoff(paste.attempts) };

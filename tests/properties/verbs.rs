@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    reference::{Claim, Lease, Paste, Reference, Status, Taken, When},
+    reference::{Blame, Claim, Lease, Paste, Reference, Status, Taken, When},
     stage::size_bytes,
     steps::{Answer, Step, Sweep},
 };
@@ -16,6 +16,11 @@ fn share(size: u32, attempts: i16) -> usize {
 
 pub fn runs_alone(size: u32, attempts: i16) -> bool {
     attempts > 0 && share(size, attempts) == 1
+}
+
+/// A row that failed by itself harms nobody beside it.
+pub fn class(paste: &Paste) -> i16 {
+    if matches!(paste.blame, Blame::Nobody | Blame::Worker) { paste.attempts } else { 0 }
 }
 
 impl Reference {
@@ -93,12 +98,12 @@ impl Reference {
         let mark = after.map_or(i64::MIN, |claim| self.claims[&claim].last_due);
         let due = self.queue().into_iter().filter(|(due, _)| *due >= mark);
         let due: Vec<_> = due.take(usize::try_from(size).expect("a size")).collect();
-        let class = self.pastes[&due.first()?.1].attempts;
-        if busy && runs_alone(size, class) {
+        let first = class(&self.pastes[&due.first()?.1]);
+        if busy && runs_alone(size, first) {
             return None;
         }
-        let batch = due.iter().filter(|(_, code)| self.pastes[code].attempts == class);
-        let batch: Vec<(i64, String)> = batch.take(share(size, class)).cloned().collect();
+        let batch = due.iter().filter(|(_, code)| class(&self.pastes[code]) == first);
+        let batch: Vec<(i64, String)> = batch.take(share(size, first)).cloned().collect();
         let stored = self.content.values().map(|content| content.key.clone()).collect();
         let mut claim = Claim { last_due: batch.last()?.0, stored, ..Claim::default() };
         for (_, code) in &batch {

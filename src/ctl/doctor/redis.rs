@@ -6,6 +6,7 @@ use super::finding::{Outcome, failure, left_out, ok, warning};
 use crate::{
     config::{Settings, WhenUnavailable},
     redis::Redis,
+    worker::Lock,
 };
 
 const OLDEST: u32 = 7;
@@ -18,13 +19,14 @@ pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
     };
     match pool.ping().await {
         Ok(()) => (version(&pool).await, Some(pool)),
-        Err(reason) => (away(settings, &reason), None),
+        Err(reason) => {
+            let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
+            (no_lock(settings, format!("it does not answer: {reason}"), check), None)
+        }
     }
 }
 
-fn away(settings: &Settings, reason: &str) -> Outcome {
-    let found = format!("it does not answer: {reason}");
-    let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
+fn no_lock(settings: &Settings, found: String, check: &str) -> Outcome {
     match settings.lock.when_unavailable {
         WhenUnavailable::Proceed => {
             warning(found, format!("workers claim without their lock, and evict nothing; {check}"))
@@ -65,6 +67,18 @@ async fn info(pool: &Redis, section: &str) -> Result<String, String> {
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_default().trim()
+}
+
+/// Whether it gives the claim lock and takes it back, which is a matter of the login's rights.
+pub(super) async fn lock(pool: &Redis, settings: &Settings, database: &str) -> Result<Outcome> {
+    let lock = Lock::new(pool.clone(), &settings.lock, database);
+    Ok(match lock.probe().await {
+        Ok(()) => ok("it gives the claim lock and takes it back"),
+        Err(reason) => {
+            let found = format!("it does not give the claim lock: {reason}");
+            no_lock(settings, found, "see ACL GETUSER for its login, and INFO replication")
+        }
+    })
 }
 
 /// A cache that is short of memory may drop the claim lock with everything else.
