@@ -142,6 +142,7 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "standbys",
         "blockers",
         "owner triggers",
+        "tables",
         "content rows",
         "bucket binding",
         "bodies",

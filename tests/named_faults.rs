@@ -52,6 +52,7 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
         "indexes",
         "blockers",
         "owner triggers",
+        "tables",
         "content rows",
         "bucket binding",
         "bodies",

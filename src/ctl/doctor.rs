@@ -96,6 +96,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(current, "indexes", upkeep::indexes).await,
         look(current, "blockers", upkeep::blockers).await,
         look(current, "owner triggers", tables::owner_triggers).await,
+        look(current, "tables", tables::warnings).await,
         look(current, "content rows", tables::content).await,
         look(db, "autovacuum", upkeep::autovacuum).await,
         look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
