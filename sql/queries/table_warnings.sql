@@ -1,4 +1,4 @@
--- What about the tables slows the cleanup down without stopping it, from the catalog alone. Read by
+-- What about the tables slows the cleanup down or can lose its work, without stopping it, from the catalog alone. Read by
 -- `migrate`, which warns of it, and by the doctor.
 -- Parameters: none. Zero rows: nothing. Each row: `problem` and `remedy`, for one line `problem: remedy`.
 WITH RECURSIVE keys AS (
@@ -53,4 +53,10 @@ SELECT format('foreign key %I of %s (%s) references %s and has no index, so that
        'run ' || string_agg(format('CREATE INDEX CONCURRENTLY ON %s (%s)', part::regclass, list), '; ' ORDER BY part) AS remedy
   FROM named
  GROUP BY oid, conname, conrelid, confrelid, list
+UNION ALL
+SELECT format('%s is UNLOGGED: a crash of the server empties it, and no standby has its rows', c.oid::regclass),
+       format('run ALTER TABLE %s SET LOGGED, which locks and rewrites it', c.oid::regclass)
+  FROM unnest(ARRAY['pastes', 'content', 'deletion_claims', 'cleanup_fleet', 'cleanup_unclaimable']) AS t
+  JOIN pg_class c ON c.oid = to_regclass(t)
+ WHERE c.relpersistence = 'u'
  ORDER BY 1;

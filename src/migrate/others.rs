@@ -1,5 +1,6 @@
 //! What the owner of the tables should know before the fleet works on them: triggers of theirs that run
-//! inside its statements, foreign keys without an index, and pastes without content. None stops anything.
+//! inside its statements, foreign keys without an index, tables that a crash empties, and pastes without
+//! content. None stops anything.
 
 use tokio_postgres::{Client, Error};
 
@@ -27,7 +28,7 @@ pub async fn owner_triggers(client: &Client) -> Result<Vec<String>, Error> {
     rows.iter().map(|row| row.try_get("what")).collect()
 }
 
-/// Returns what about the tables slows the cleanup down without stopping it.
+/// Returns what about the tables slows the cleanup down or can lose its work, without stopping it.
 pub async fn table_warnings(client: &Client) -> Result<Vec<Problem>, Error> {
     let rows = client.query(TABLE_WARNINGS, &[]).await?;
     Ok(rows.iter().map(Problem::from).collect())

@@ -152,3 +152,20 @@ async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migra
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
     assert_warns(&migrated, &[half]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_a_crash_would_empty_is_named_by_doctor_and_migrate() {
+    let world = World::new().await;
+    world.run_sql("ALTER TABLE pastes SET UNLOGGED; ALTER TABLE content SET UNLOGGED").await;
+    let findings = diagnose(world.program("cleanupctl")).await;
+    findings.assert_only(0, &["durability", "tables"]);
+    let words = ["pastes is UNLOGGED", "content is UNLOGGED", "a crash of the server empties it"];
+    findings.assert_says("tables", "warning", &words);
+    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+    let remedies = ["ALTER TABLE pastes SET LOGGED", "ALTER TABLE content SET LOGGED"];
+    assert_warns(&migrated, &[words[0], words[1], remedies[0], remedies[1]]);
+    for remedy in remedies {
+        world.run_sql(remedy).await;
+    }
+    diagnose(world.program("cleanupctl")).await.assert_only(0, &["durability"]);
+}
