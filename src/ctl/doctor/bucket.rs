@@ -17,6 +17,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const AWAY: &str = "S3 does not answer";
+const LIFECYCLE: &str = "set a lifecycle rule that expires noncurrent versions and delete markers";
 
 /// The bucket for more questions, or why there is none. Asks with a key that cannot exist, by
 /// either checksum: a store that takes only the other one refuses every batch.
@@ -83,7 +84,8 @@ fn judge_deletes(
     }
 }
 
-/// A versioned bucket only gets delete markers; objects under a lock cannot be deleted at all.
+/// Whether a deleted body is gone. With versions it is not: a DeleteObjects that names no version
+/// succeeds and adds a delete marker, whether versioning is on or suspended, under object lock, too.
 pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
     let looked = timeout(PATIENCE, look_for_versions(objects)).await;
     Ok(looked.unwrap_or_else(|_| left_out(AWAY)))
@@ -97,14 +99,19 @@ async fn look_for_versions(objects: &Objects) -> Outcome {
     });
     if locked {
         return warning(
-            "object lock is on: an object under retention or legal hold cannot be deleted",
-            "such pastes end as dead letters; keep pastes in a bucket without object lock",
+            "object lock is on: a delete succeeds and adds a delete marker, and the body stays as a \
+             noncurrent version, at least until its retention or legal hold ends",
+            format!("{LIFECYCLE}, or keep pastes in a bucket without object lock"),
         );
     }
     match s3.get_bucket_versioning().bucket(bucket).send().await {
-        Ok(answer) if answer.status == Some(BucketVersioningStatus::Enabled) => warning(
-            "versioning is on: a deleted body stays as a noncurrent version",
-            "set a lifecycle rule that expires noncurrent versions and delete markers",
+        Ok(answer) if answer.status == Some(BucketVersioningStatus::Enabled) => {
+            warning("versioning is on: a deleted body stays as a noncurrent version", LIFECYCLE)
+        }
+        Ok(answer) if answer.status == Some(BucketVersioningStatus::Suspended) => warning(
+            "versioning is suspended: a deleted body that was uploaded while it was on stays as a \
+             noncurrent version, and each delete leaves a delete marker",
+            LIFECYCLE,
         ),
         Ok(_) => ok("not versioned, no object lock"),
         Err(error) => {
