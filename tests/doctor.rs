@@ -165,10 +165,10 @@ async fn a_redis_that_is_away_is_a_warning_unless_workers_wait_for_it() {
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
     let doctor = || world.program("cleanupctl").env("REDIS_URL", &url);
     let findings = diagnose(doctor()).await;
-    findings.assert_only(0, &["durability", "redis", "redis memory", "redis clock"]);
+    findings.assert_only(0, &["durability", "redis", "redis lock", "redis memory", "redis clock"]);
     findings.assert_says("redis", "warning", &["without their lock", "REDIS_URL"]);
     let findings = diagnose(doctor().env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")).await;
-    findings.assert_only(1, &["durability", "redis", "redis memory", "redis clock"]);
+    findings.assert_only(1, &["durability", "redis", "redis lock", "redis memory", "redis clock"]);
     findings.assert_says("redis", "failure", &["workers wait for it"]);
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }

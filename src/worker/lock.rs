@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use redis::Script;
+use deadpool_redis::Connection;
+use redis::{RedisError, Script};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use uuid::Uuid;
@@ -118,11 +119,7 @@ impl Lock {
             return;
         };
         failpoint::reached("lock.before_releasing");
-        let released = Script::new(COMPARE_AND_DELETE)
-            .key(&self.key)
-            .arg(token)
-            .invoke_async::<i64>(&mut connection)
-            .await;
+        let released = self.compare_and_delete(&mut connection, token).await;
         failpoint::reached("lock.released");
         match released {
             Ok(1) => {}
@@ -132,5 +129,22 @@ impl Lock {
                 debug!(reason, "the claim lock was left to its TTL");
             }
         }
+    }
+
+    /// Checks that this login may run the script that releases the lock. Changes nothing: no worker
+    /// has the token.
+    pub async fn check_release(&self) -> Result<(), String> {
+        let mut connection = self.redis.connection().await?;
+        let checked = self.compare_and_delete(&mut connection, &Uuid::new_v4().to_string()).await;
+        checked.map(drop).map_err(|error| self.redis.failed(&error))
+    }
+
+    /// Returns how many keys were deleted.
+    async fn compare_and_delete(
+        &self,
+        connection: &mut Connection,
+        token: &str,
+    ) -> Result<i64, RedisError> {
+        Script::new(COMPARE_AND_DELETE).key(&self.key).arg(token).invoke_async(connection).await
     }
 }

@@ -10,6 +10,7 @@ mod leftovers;
 mod locks;
 mod missing_content;
 mod named;
+mod redis;
 mod resets;
 mod restored_claims;
 mod row_errors;

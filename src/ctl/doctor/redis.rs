@@ -1,11 +1,13 @@
-//! Redis: does it answer, and keep the claim lock? Without it, claims stay right.
+//! Redis: does it answer, take and release the claim lock, and keep it? Without it, claims stay right.
 
 use anyhow::Result;
 
 use super::finding::{Outcome, failure, left_out, ok, warning};
 use crate::{
     config::{Settings, WhenUnavailable},
+    printable::printable,
     redis::Redis,
+    worker::Lock,
 };
 
 const OLDEST: u32 = 7;
@@ -23,8 +25,12 @@ pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
 }
 
 fn away(settings: &Settings, reason: &str) -> Outcome {
-    let found = format!("it does not answer: {reason}");
     let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
+    no_lock(settings, format!("it is unavailable: {reason}"), check)
+}
+
+/// What becomes of workers that cannot take the lock.
+fn no_lock(settings: &Settings, found: String, check: &str) -> Outcome {
     match settings.lock.when_unavailable {
         WhenUnavailable::Proceed => {
             warning(found, format!("workers claim without their lock, and evict nothing; {check}"))
@@ -65,6 +71,52 @@ async fn info(pool: &Redis, section: &str) -> Result<String, String> {
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_default().trim()
+}
+
+/// Whether workers can take the lock here, and release it by its token.
+pub(super) async fn serves_the_lock(
+    pool: &Redis,
+    settings: &Settings,
+    database: &str,
+) -> Result<Outcome> {
+    // Where INFO is not allowed, the script below tells.
+    let replication = info(pool, "replication").await.unwrap_or_default();
+    let cluster = info(pool, "cluster").await.unwrap_or_default();
+    if let Some((found, check)) = wrong_kind(&replication, &cluster) {
+        return Ok(no_lock(settings, found, check));
+    }
+    let lock = Lock::new(pool.clone(), &settings.lock, database);
+    Ok(match lock.check_release().await {
+        Ok(()) => ok("it can be taken and released"),
+        Err(reason) => warning(
+            format!(
+                "the script that releases it fails, so that after each claim the others wait until \
+                 its TTL ends ({}): {reason}",
+                humantime::format_duration(settings.lock.ttl)
+            ),
+            format!(
+                "ACL SETUSER your_login +evalsha +script|load +get +del ~{}",
+                printable(lock.key())
+            ),
+        ),
+    })
+}
+
+/// A Redis that cannot serve the lock, with what to do about it.
+fn wrong_kind(replication: &str, cluster: &str) -> Option<(String, &'static str)> {
+    if field(replication, "role") == "slave" {
+        let of = |name| field(replication, name);
+        let writes = match of("slave_read_only") {
+            "0" => "forgets what is written to it when it follows its master again",
+            _ => "takes no writes",
+        };
+        let (host, port) = (of("master_host"), of("master_port"));
+        let found = format!("it is a replica of {}:{port}, and {writes}", printable(host));
+        return Some((found, "name its master in REDIS_URL or CLEANUP_REDIS_URL"));
+    }
+    let found = "it is a node of a Redis Cluster, and refuses keys of other nodes (MOVED)";
+    let check = "name a Redis without cluster mode in REDIS_URL or CLEANUP_REDIS_URL";
+    (field(cluster, "cluster_enabled") == "1").then(|| (found.into(), check))
 }
 
 /// A cache that is short of memory may drop the claim lock with everything else.
