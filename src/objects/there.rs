@@ -46,6 +46,8 @@ fn unseen(error: CallError, right: &str) -> String {
         CallError::NoBucket => "the bucket does not exist".into(),
         CallError::Denied(reason) => format!("{reason} ({right} allows it)"),
         CallError::Again { reason, .. } => format!("S3 does not answer: {reason}"),
-        CallError::Unsupported(reason) | CallError::Rejected(reason) => reason,
+        CallError::WrongRegion { reason, .. }
+        | CallError::Unsupported(reason)
+        | CallError::Rejected(reason) => reason,
     }
 }

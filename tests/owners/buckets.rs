@@ -1,5 +1,5 @@
-//! Buckets as their owners set them up: versions and locks. `cleanupctl doctor` names what really happens
-//! to a deleted body there.
+//! Buckets as their owners set them up: versions, locks, another region. `cleanupctl doctor` names what
+//! really happens to a deleted body there, and blames nothing else.
 
 use aws_sdk_s3::types::{
     BucketVersioningStatus, DefaultRetention, ObjectLockConfiguration, ObjectLockEnabled,
@@ -7,6 +7,7 @@ use aws_sdk_s3::types::{
 };
 
 use super::support::{
+    faulty_s3::{FaultyS3, Mood},
     findings::{Findings, diagnose},
     moto::Moto,
     process::Ended,
@@ -75,4 +76,22 @@ async fn under_object_lock_a_run_succeeds_the_version_stays_and_the_doctor_says_
     let words = ["object lock is on", "delete marker", "retention", "lifecycle rule"];
     findings.assert_says("versions", "warning", &words);
     assert!(!findings.of("versions").to_string().contains("dead letters"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_in_another_region_is_named_with_its_region_and_no_credentials_are_blamed() {
+    let world = World::new().await;
+    world.put("due", "a", Ago(60.0)).await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    for (status, code) in [(301, "PermanentRedirect"), (400, "AuthorizationHeaderMalformed")] {
+        s3.mood(Mood::Elsewhere { status, code, region: "eu-central-1" });
+        let findings = doctor(&world, &s3.url).await;
+        let words = [&*world.bucket, code, "set AWS_REGION=eu-central-1"];
+        findings.assert_says("bucket", "failure", &words);
+        assert!(!findings.of("bucket").to_string().contains("credentials"));
+        run(&world, &s3.url).await.assert_refused(1, &words);
+    }
+    // The same code for a login without a name.
+    s3.mood(Mood::Failing { status: 400, code: "AuthorizationHeaderMalformed" });
+    doctor(&world, &s3.url).await.assert_says("bucket", "failure", &["check credentials"]);
 }
