@@ -60,7 +60,7 @@ pub enum ObjectsError {
     )]
     NotListed { bucket: String, reason: String },
     #[error(
-        "S3 does not answer for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
+        "S3 is unavailable for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
     )]
     Unavailable { bucket: String, reason: String },
 }

@@ -142,7 +142,7 @@ async fn an_unreachable_s3_is_named() {
     for (program, args) in BUCKET_PROGRAMS {
         let process = world.program(program).args(args);
         let process = process.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
-        assert_gives_up(process, &["S3 does not answer", &world.bucket, "AWS_ENDPOINT_URL"]).await;
+        assert_gives_up(process, &["S3 is unavailable", &world.bucket, "AWS_ENDPOINT_URL"]).await;
     }
     assert_untouched(&world).await;
 }

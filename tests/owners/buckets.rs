@@ -95,3 +95,19 @@ async fn a_bucket_in_another_region_is_named_with_its_region_and_no_credentials_
     s3.mood(Mood::Failing { status: 400, code: "AuthorizationHeaderMalformed" });
     doctor(&world, &s3.url).await.assert_says("bucket", "failure", &["check credentials"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_answered_is_not_said_to_be_silent() {
+    let world = World::new().await;
+    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let findings = doctor(&world, &s3.url).await;
+    findings.assert_says("bucket", "ok", &[]);
+    findings.assert_says("versions", "left_out", &["cannot be seen"]);
+    assert!(!findings.of("versions").to_string().contains("no answer"), "it answered, in its way");
+    s3.mood(Mood::Failing { status: 405, code: "" });
+    doctor(&world, &s3.url).await.assert_says("versions", "left_out", &["S3 405"]);
+    s3.mood(Mood::Failing { status: 503, code: "ServiceUnavailable" });
+    let findings = doctor(&world, &s3.url).await;
+    findings.assert_says("bucket", "failure", &["S3 is unavailable", "S3 503 ServiceUnavailable"]);
+    assert!(!findings.0.stdout().contains("not answer"), "{}", findings.0.stdout());
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use aws_sdk_s3::{error::ProvideErrorMetadata, types::BucketVersioningStatus};
+use aws_sdk_s3::types::BucketVersioningStatus;
 use futures_util::future::join;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const AWAY: &str = "S3 does not answer";
+const AWAY: &str = "S3 is unavailable";
 const LIFECYCLE: &str = "set a lifecycle rule that expires noncurrent versions and delete markers";
 
 /// The bucket for more questions, or why there is none. Asks with a key that cannot exist, by
@@ -104,20 +104,17 @@ async fn look_for_versions(objects: &Objects) -> Outcome {
             format!("{LIFECYCLE}, or keep pastes in a bucket without object lock"),
         );
     }
-    match s3.get_bucket_versioning().bucket(bucket).send().await {
-        Ok(answer) if answer.status == Some(BucketVersioningStatus::Enabled) => {
+    match objects.versioning().await {
+        Ok(Some(BucketVersioningStatus::Enabled)) => {
             warning("versioning is on: a deleted body stays as a noncurrent version", LIFECYCLE)
         }
-        Ok(answer) if answer.status == Some(BucketVersioningStatus::Suspended) => warning(
+        Ok(Some(BucketVersioningStatus::Suspended)) => warning(
             "versioning is suspended: a deleted body that was uploaded while it was on stays as a \
              noncurrent version, and each delete leaves a delete marker",
             LIFECYCLE,
         ),
         Ok(_) => ok("not versioned, no object lock"),
-        Err(error) => {
-            let code = error.code().unwrap_or("no answer").to_string();
-            left_out(format!("cannot be seen ({code}); s3:GetBucketVersioning allows it"))
-        }
+        Err(reason) => left_out(format!("cannot be seen: {reason}")),
     }
 }
 
