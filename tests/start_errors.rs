@@ -234,6 +234,18 @@ async fn assert_drains_with_a_warning(world: &World, redis_url: &str) -> Ended {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_the_server_does_not_know_is_named_with_the_version_that_is_needed() {
+    let world = world().await;
+    let words = ["\"of_the_future\"", "upgrade it to Postgres 15 or newer", "DATABASE_URL"];
+    for (program, args) in PROGRAMS {
+        let url = format!("{}?options=-c%20of_the_future%3Don", world.database_url);
+        let process = world.program(program).args(args).env("DATABASE_URL", &url);
+        assert_gives_up(process, &words).await;
+    }
+    assert_untouched(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_redis_a_run_drains_anyway_and_warns() {
     assert_drains_with_a_warning(&world().await, "redis://127.0.0.1:1").await;
 }
