@@ -21,7 +21,9 @@ pub use check::{check, expect};
 pub use claim_ids::advance_claim_ids;
 pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
 
-pub use others::{MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN, owner_triggers, sample_content};
+pub use others::{
+    MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN, owner_triggers, sample_content, table_warnings,
+};
 
 use preflight::Findings;
 use runner::Runner;
@@ -167,6 +169,9 @@ async fn warn_of_others(runner: &mut Runner<'_>) -> Result<Vec<String>, MigrateE
     if !triggers.is_empty() {
         warnings.push(format!("{}: {OWNER_TRIGGERS_MEAN}", triggers.join(", ")));
     }
+    let failed = MigrateError::while_doing("look at the tables");
+    let found = table_warnings(runner.client).await.map_err(failed)?;
+    warnings.extend(found.iter().map(Problem::to_string));
     match sample_content(runner.client).await {
         Ok(sampled) if sampled.is_suspicious() => {
             warnings.push(format!("{sampled}: {MISSING_CONTENT_REMEDY}"));

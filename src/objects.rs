@@ -48,6 +48,10 @@ pub enum ObjectsError {
     )]
     Denied { bucket: String, reason: String },
     #[error(
+        "bucket {bucket:?} is in another region than requests are signed for: {reason}; set AWS_REGION={region}"
+    )]
+    WrongRegion { bucket: String, reason: String, region: String },
+    #[error(
         "S3 does not take our DeleteObjects in bucket {bucket:?}: {reason}; try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` tells which checksum works)"
     )]
     Unsupported { bucket: String, reason: String },
@@ -56,7 +60,7 @@ pub enum ObjectsError {
     )]
     NotListed { bucket: String, reason: String },
     #[error(
-        "S3 does not answer for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
+        "S3 is unavailable for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
     )]
     Unavailable { bucket: String, reason: String },
 }
@@ -67,6 +71,7 @@ impl ObjectsError {
         match self {
             Self::NoBucket { .. } => "there is no such bucket",
             Self::Denied { reason, .. }
+            | Self::WrongRegion { reason, .. }
             | Self::Unsupported { reason, .. }
             | Self::NotListed { reason, .. }
             | Self::Unavailable { reason, .. } => reason,
@@ -277,7 +282,7 @@ impl Objects {
                 }
             }
         }
-        // Denied beside others that went is that object's own (a legal hold, say). When nothing
+        // Denied beside others that went is that object's own (a policy for it, say). When nothing
         // went, it may as well be the credentials: a key beside it tells.
         if let Some((key, _)) = denied.first().filter(|_| !any_gone) {
             self.probe_key(&format!("{key}{PROBE}")).await?;
@@ -325,6 +330,10 @@ impl Objects {
             CallError::NoBucket => ObjectsError::NoBucket { bucket },
             CallError::Denied(reason) | CallError::Rejected(reason) => {
                 ObjectsError::Denied { bucket, reason }
+            }
+            CallError::WrongRegion { reason, region } => {
+                let region = region.unwrap_or_else(|| "(the bucket's region)".into());
+                ObjectsError::WrongRegion { bucket, reason, region }
             }
             CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason },
             // Nothing was sent: there is nobody to sign as.

@@ -172,6 +172,10 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
         Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
             "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
         }
+        Some(&SqlState::UNDEFINED_OBJECT) if is_unknown_setting(error) => {
+            "upgrade it to Postgres 15 or newer, or correct the options in DATABASE_URL or \
+             CLEANUP_POSTGRES_URL"
+        }
         Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
@@ -221,6 +225,13 @@ pub async fn answered<T, E: From<PoolError>>(
         Ok(answer) => answer,
         Err(_) => Err(E::from(PoolError::Timeout(TimeoutType::Recycle))),
     }
+}
+
+/// The server does not know a setting that the session was to be started with.
+fn is_unknown_setting(error: &tokio_postgres::Error) -> bool {
+    // By the place that raises it: the message comes in the server's language.
+    let routine = error.as_db_error().and_then(|refusal| refusal.routine());
+    matches!(routine, Some("find_option" | "set_config_option"))
 }
 
 /// Postgres refused to answer, because a policy would have left rows out of the answer.

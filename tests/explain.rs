@@ -111,7 +111,7 @@ async fn a_body_is_looked_for_and_the_rest_is_told_even_if_s3_cannot_say() {
         assert_eq!(told["wrong"], Value::Array(Vec::new()), "nothing is said to be missing");
         says(&told["body"]["object"]["not_seen"], words);
     };
-    unseen("AWS_ENDPOINT_URL", "http://127.0.0.1:1", &["S3 does not answer"]).await;
+    unseen("AWS_ENDPOINT_URL", "http://127.0.0.1:1", &["S3 is unavailable"]).await;
     unseen("S3_BUCKET", "", &["no s3.bucket"]).await;
     unseen("S3_BUCKET", "no-such-bucket", &["does not exist"]).await;
     let other = World::new().await;

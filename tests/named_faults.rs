@@ -52,6 +52,7 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
         "indexes",
         "blockers",
         "owner triggers",
+        "tables",
         "content rows",
         "bucket binding",
         "bodies",
@@ -97,7 +98,7 @@ async fn a_store_that_does_not_answer_is_a_failure_that_names_the_setting() {
     let away = format!("http://127.0.0.1:{}", proxy.port);
     let findings = diagnose(world.program("cleanupctl").env("AWS_ENDPOINT_URL", &away)).await;
     findings.assert_only(1, &["durability", "bucket", "versions", "bodies"]);
-    findings.assert_says("bucket", "failure", &["does not answer", "AWS_ENDPOINT_URL"]);
+    findings.assert_says("bucket", "failure", &["S3 is unavailable", "AWS_ENDPOINT_URL"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

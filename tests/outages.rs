@@ -111,7 +111,7 @@ async fn an_s3_that_is_away_for_longer_than_the_run_leaves_nothing_claimed() {
     let worker = impatient_run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     s3.mood(FAILING);
-    let words = ["gave up after 1s", "S3 does not answer", &world.bucket, "AWS_ENDPOINT_URL"];
+    let words = ["gave up after 1s", "S3 is unavailable", &world.bucket, "AWS_ENDPOINT_URL"];
     assert_gave_up(&world, &worker.end().await, &words).await;
 }
 

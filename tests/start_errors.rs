@@ -142,7 +142,7 @@ async fn an_unreachable_s3_is_named() {
     for (program, args) in BUCKET_PROGRAMS {
         let process = world.program(program).args(args);
         let process = process.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
-        assert_gives_up(process, &["S3 does not answer", &world.bucket, "AWS_ENDPOINT_URL"]).await;
+        assert_gives_up(process, &["S3 is unavailable", &world.bucket, "AWS_ENDPOINT_URL"]).await;
     }
     assert_untouched(&world).await;
 }
@@ -231,6 +231,18 @@ async fn assert_drains_with_a_warning(world: &World, redis_url: &str) -> Ended {
     assert!(ended.stderr().lines().any(warned), "{}", ended.stderr());
     world.assert_drained().await;
     ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setting_that_the_server_does_not_know_is_named_with_the_version_that_is_needed() {
+    let world = world().await;
+    let words = ["\"of_the_future\"", "upgrade it to Postgres 15 or newer", "DATABASE_URL"];
+    for (program, args) in PROGRAMS {
+        let url = format!("{}?options=-c%20of_the_future%3Don", world.database_url);
+        let process = world.program(program).args(args).env("DATABASE_URL", &url);
+        assert_gives_up(process, &words).await;
+    }
+    assert_untouched(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

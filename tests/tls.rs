@@ -205,7 +205,7 @@ async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
     let other = tls_redis(&folder).await;
     let endpoint = format!("https://localhost:{}", other.port());
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &endpoint);
-    run.output().await.assert_refused(1, &["S3 does not answer", "certificate"]);
+    run.output().await.assert_refused(1, &["S3 is unavailable", "certificate"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

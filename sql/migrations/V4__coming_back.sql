@@ -31,8 +31,8 @@ END $$;
 -- here.
 DO $$
 BEGIN
-    EXECUTE format('ALTER FUNCTION pastes_return() OWNER TO %I',
-                   (SELECT relowner::regrole::text FROM pg_class WHERE oid = 'content'::regclass));
+    EXECUTE format('ALTER FUNCTION pastes_return() OWNER TO %s',
+                   (SELECT relowner::regrole FROM pg_class WHERE oid = 'content'::regclass));
 EXCEPTION WHEN insufficient_privilege THEN
     NULL;
 END $$;

@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use tokio_postgres::Client;
 
 use self::finding::{Finding, Outcome, Verdict, left_out};
 use crate::{
@@ -81,15 +82,12 @@ impl Doctor {
 /// All checks, in the order in which a person would look.
 async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let (postgres_answers, client) = postgres::answers(settings).await;
-    let db = client.as_ref().ok_or("Postgres does not answer");
+    let db = client.as_ref().ok_or("Postgres is unavailable");
     let schema = look(db, "schema", postgres::schema).await;
     let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema check failed") };
-    let database = match &client {
-        Some(client) => fleet::read(client).await.map(|fleet| fleet.database).unwrap_or_default(),
-        None => String::new(),
-    };
     let (redis_answers, redis) = redis::answers(settings).await;
-    let redis = redis.as_ref().ok_or("Redis does not answer");
+    let redis = redis.as_ref().ok_or("Redis is unavailable");
+    let database = database(current).await;
     let (deletes, objects) = bucket::deletes(settings).await;
     let s3 = objects.as_ref().map_err(|why| *why);
     let encryption = encryption::encryption(client.as_ref(), settings).await;
@@ -101,6 +99,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(current, "indexes", upkeep::indexes).await,
         look(current, "blockers", upkeep::blockers).await,
         look(current, "owner triggers", tables::owner_triggers).await,
+        look(current, "tables", tables::warnings).await,
         look(current, "content rows", tables::content).await,
         look(db, "autovacuum", upkeep::autovacuum).await,
         look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
@@ -109,8 +108,10 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(db, "durability", postgres::durability).await,
         look(db, "standbys", standbys::synchronous).await,
         Finding::new("redis", redis_answers),
-        look(redis, "redis lock", async |redis| redis::lock(redis, settings, &database).await)
-            .await,
+        look(redis, "redis lock", async |redis| {
+            redis::serves_the_lock(redis, settings, &database).await
+        })
+        .await,
         look(redis, "redis memory", redis::keeps_the_lock).await,
         look(redis, "redis clock", clock::redis).await,
         Finding::new("bucket", deletes),
@@ -127,6 +128,14 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(current, "dead letters", work::dead_letters).await,
         look(current, "unclaimable", work::unclaimable).await,
     ]
+}
+
+/// The database's name, which is a part of the lock's key.
+async fn database(current: Result<&Client, &str>) -> String {
+    match current {
+        Ok(db) => fleet::read(db).await.map(|fleet| fleet.database).unwrap_or_default(),
+        Err(_) => String::new(),
+    }
 }
 
 /// A check that needs a server, or the reason why there is none for it.

@@ -1,11 +1,14 @@
 //! What the owner of the tables should know before the fleet works on them: triggers of theirs that run
-//! inside its statements, and pastes without content. Neither stops anything.
+//! inside its statements, foreign keys without an index, tables that a crash empties, and pastes without
+//! content. None stops anything.
 
 use tokio_postgres::{Client, Error};
 
+use super::error::Problem;
 use crate::cli::thousands;
 
 const OWNER_TRIGGERS: &str = include_str!("../../sql/queries/owner_triggers.sql");
+const TABLE_WARNINGS: &str = include_str!("../../sql/queries/table_warnings.sql");
 const SAMPLE_CONTENT: &str = include_str!("../../sql/queries/sample_content.sql");
 const TABLE_PAGES: &str = include_str!("../../sql/queries/table_pages.sql");
 /// Some 8,000 pastes: a share of one percent shows, and it takes less than 0.1 s.
@@ -23,6 +26,12 @@ pub const MISSING_CONTENT_REMEDY: &str = "a run deletes such pastes, but none of
 pub async fn owner_triggers(client: &Client) -> Result<Vec<String>, Error> {
     let rows = client.query(OWNER_TRIGGERS, &[]).await?;
     rows.iter().map(|row| row.try_get("what")).collect()
+}
+
+/// Returns what about the tables slows the cleanup down or can lose its work, without stopping it.
+pub async fn table_warnings(client: &Client) -> Result<Vec<Problem>, Error> {
+    let rows = client.query(TABLE_WARNINGS, &[]).await?;
+    Ok(rows.iter().map(Problem::from).collect())
 }
 
 /// How many pastes of a sample have no content row.

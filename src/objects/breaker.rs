@@ -20,6 +20,7 @@ impl Breaker {
             Err(CallError::NoBucket) => Some("the bucket does not exist".into()),
             Err(
                 CallError::Denied(reason)
+                | CallError::WrongRegion { reason, .. }
                 | CallError::Unsupported(reason)
                 | CallError::Again { reason, .. },
             ) => Some(reason.clone()),

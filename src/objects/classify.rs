@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use aws_sdk_s3::{
+    config::http::HttpResponse,
     error::{ProvideErrorMetadata, SdkError},
     operation::delete_objects::DeleteObjectsOutput,
 };
@@ -119,6 +120,12 @@ pub(super) enum CallError {
     Denied(String),
     /// The store does not know the call, or wants it with another checksum.
     Unsupported(String),
+    /// The bucket is in another region than the one that requests are signed for.
+    WrongRegion {
+        reason: String,
+        /// The region that the store expects, if it says so.
+        region: Option<String>,
+    },
     /// A 4xx about what was asked: perhaps one key's fault.
     Rejected(String),
     Again {
@@ -137,8 +144,15 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
         let code = answered.err().code().unwrap_or_default();
         let message = answered.err().message().unwrap_or("no message");
         let reason = printable(&format!("S3 {status} {code}: {message}"));
+        let region = region(answered.raw());
         match (status, code) {
             (_, "NoSuchBucket") => Self::NoBucket,
+            (_, "PermanentRedirect") => Self::WrongRegion { reason, region },
+            (301, _) if region.is_some() => Self::WrongRegion { reason, region },
+            (_, "AuthorizationHeaderMalformed") => match region {
+                Some(_) => Self::WrongRegion { reason, region },
+                None => Self::Denied(reason),
+            },
             (501, _) | (_, "MissingContentMD5" | "NotImplemented") => Self::Unsupported(reason),
             (_, code) if is_throttled(code) => Self::Again { reason, slow_down: true },
             (_, code) if !code.is_empty() && is_passing(code) => {
@@ -151,6 +165,17 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
             _ => Self::Again { reason, slow_down: false },
         }
     }
+}
+
+/// The region that a refusal names, in a header or in its body.
+fn region(answer: &HttpResponse) -> Option<String> {
+    let header = answer.headers().get("x-amz-bucket-region").map(str::to_string);
+    let in_body = || {
+        let body = String::from_utf8_lossy(answer.body().bytes()?).into_owned();
+        let (_, rest) = body.split_once("<Region>")?;
+        rest.split_once("</Region>").map(|(region, _)| region.to_string())
+    };
+    header.or_else(in_body).filter(|region| !region.is_empty()).map(|region| printable(&region))
 }
 
 /// The SDK's outer messages say only "dispatch failure"; the cause is what helps.

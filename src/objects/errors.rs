@@ -18,7 +18,9 @@ impl Errors {
             Ok(answer) => self.note_keys(answer),
             Err(CallError::Again { slow_down: true, .. }) => self.add(0),
             Err(CallError::Again { .. }) => self.add(1),
-            Err(CallError::Denied(_) | CallError::NoBucket) => self.add(2),
+            Err(CallError::Denied(_) | CallError::WrongRegion { .. } | CallError::NoBucket) => {
+                self.add(2);
+            }
             Err(CallError::Rejected(_) | CallError::Unsupported(_)) => self.add(3),
         }
     }

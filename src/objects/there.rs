@@ -1,8 +1,17 @@
-//! Is an object there? Asked by people, one key at a time; workers never ask.
+//! Is an object there, and do deleted ones stay as versions? Asked by people; workers never ask.
+
+use aws_sdk_s3::types::BucketVersioningStatus;
 
 use super::{Objects, classify::CallError, single};
 
 impl Objects {
+    /// Whether the bucket keeps versions, or why that cannot be seen.
+    pub(crate) async fn versioning(&self) -> Result<Option<BucketVersioningStatus>, String> {
+        let asked = self.client.get_bucket_versioning().bucket(&self.bucket).send().await;
+        let answer = asked.map_err(|error| unseen(error.into(), "s3:GetBucketVersioning"))?;
+        Ok(answer.status)
+    }
+
     /// Whether the bucket has this key, or why that cannot be seen. Listing comes first: it is
     /// what the audit's policy allows. "No" is asked for again by the key itself, since a list may
     /// spell a key in its own way.
@@ -41,11 +50,14 @@ impl Objects {
     }
 }
 
+/// Why something cannot be seen, and the right that would let it be.
 fn unseen(error: CallError, right: &str) -> String {
     match error {
         CallError::NoBucket => "the bucket does not exist".into(),
         CallError::Denied(reason) => format!("{reason} ({right} allows it)"),
-        CallError::Again { reason, .. } => format!("S3 does not answer: {reason}"),
-        CallError::Unsupported(reason) | CallError::Rejected(reason) => reason,
+        CallError::Again { reason, .. } => format!("S3 is unavailable: {reason}"),
+        CallError::WrongRegion { reason, .. }
+        | CallError::Unsupported(reason)
+        | CallError::Rejected(reason) => reason,
     }
 }

@@ -93,7 +93,7 @@ async fn a_store_that_goes_away_ends_it_with_what_was_found_and_the_way_to_go_on
     stage.store.away(false);
     let first = report_of(&ended, 1);
     assert_eq!(first["stopped_because"], "failed");
-    assert!(first["error"].as_str().expect("an error").contains("S3 does not answer"));
+    assert!(first["error"].as_str().expect("an error").contains("S3 is unavailable"));
     let second = go_on(&stage, &first).await;
     assert_whole(&first, &second, &orphans, wrong.unsigned_abs());
 }

@@ -1,6 +1,7 @@
 //! Tables and stores that other people own: their triggers, constraints, locks, renames and restores
 //! stop nothing, cost no innocent paste anything, and make no count wrong.
 
+mod buckets;
 mod by_hand;
 mod claim_ids;
 mod clocks;
@@ -11,6 +12,7 @@ mod locks;
 mod missing_content;
 mod named;
 mod plans;
+mod redis;
 mod resets;
 mod restored_claims;
 mod row_errors;

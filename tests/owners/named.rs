@@ -13,6 +13,12 @@ fn assert_warns(migrated: &Ended, words: &[&str]) {
     }
 }
 
+#[track_caller]
+fn assert_says(text: &serde_json::Value, words: &[&str]) {
+    let text = text.as_str().expect("text");
+    words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in {text:?}"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn triggers_and_rules_that_can_stop_the_cleanup_are_named_by_doctor_and_migrate() {
     let world = World::new().await;
@@ -46,6 +52,87 @@ async fn triggers_and_rules_that_can_stop_the_cleanup_are_named_by_doctor_and_mi
     assert_warns(&migrated, &[named[0], named[2], named[3]]);
 }
 
+/// A table with a foreign key to pastes, and this after it.
+fn referencing(table: &str, more: &str) -> String {
+    format!(
+        "CREATE TABLE {table} (code text CONSTRAINT {table}_fkey REFERENCES pastes ON DELETE CASCADE,
+                               n int); {more};"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_key_without_an_index_is_named_with_the_statement_that_helps() {
+    let world = World::new().await;
+    let keys = "
+        CREATE TABLE \"Views\" (\"Code\" text CONSTRAINT v REFERENCES pastes ON DELETE CASCADE);
+        CREATE TABLE kept (hash bytea CONSTRAINT k REFERENCES content);
+        ALTER TABLE pastes ADD copy_of text CONSTRAINT c REFERENCES pastes ON DELETE SET NULL;
+        CREATE TABLE log (code text CONSTRAINT l REFERENCES pastes) PARTITION BY HASH (code);
+        CREATE TABLE log_0 PARTITION OF log FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+        CREATE TABLE log_1 PARTITION OF log FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+        CREATE INDEX ON log_1 (code)";
+    world.run_sql(keys).await;
+    let findings = diagnose(world.program("cleanupctl")).await;
+    findings.assert_only(0, &["durability", "tables"]);
+    let named = [
+        "foreign key v of \"Views\" (\"Code\") references pastes and has no index",
+        "foreign key k of kept (hash) references content",
+        "foreign key c of pastes (copy_of) references pastes",
+        "foreign key l of log (code) references pastes",
+    ];
+    let remedies = [
+        "CREATE INDEX CONCURRENTLY ON pastes (copy_of)",
+        "CREATE INDEX CONCURRENTLY ON kept (hash)",
+        "CREATE INDEX CONCURRENTLY ON log_0 (code)",
+        "CREATE INDEX CONCURRENTLY ON \"Views\" (\"Code\")",
+    ];
+    let found = findings.of("tables");
+    assert_says(&found["found"], &named);
+    assert_says(&found["remedy"], &remedies);
+    assert!(!found["remedy"].to_string().contains("log_1"), "it has its index: {found}");
+    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+    assert_warns(&migrated, &[&named[..], &remedies].concat());
+    for remedy in remedies {
+        world.run_sql(remedy).await;
+    }
+    let mended = diagnose(world.program("cleanupctl")).await;
+    mended.assert_only(0, &["durability"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_counts_for_a_foreign_key_only_if_a_deletion_can_use_it() {
+    let world = World::new().await;
+    let useful = [
+        referencing("plain", "CREATE INDEX ON plain (code, n)"),
+        referencing("hashed", "CREATE INDEX ON hashed USING hash (code)"),
+        referencing("given", "CREATE INDEX ON given (code) WHERE code IS NOT NULL"),
+        "ALTER TABLE pastes ADD UNIQUE (short_code, created_at);
+         CREATE TABLE two (code text, at timestamptz, n int,
+             FOREIGN KEY (code, at) REFERENCES pastes (short_code, created_at));
+         CREATE INDEX ON two (at, code, n) WHERE code IS NOT NULL AND at IS NOT NULL;"
+            .to_string(),
+    ];
+    let useless = [
+        referencing("behind", "CREATE INDEX ON behind (n, code)"),
+        referencing("covering", "CREATE INDEX ON covering (n) INCLUDE (code)"),
+        referencing("partial", "CREATE INDEX ON partial (code) WHERE n > 0 AND code IS NOT NULL"),
+        referencing("ranges", "CREATE INDEX ON ranges USING brin (code)"),
+        referencing("lowered", "CREATE INDEX ON lowered (lower(code))"),
+        referencing("sorted", "CREATE INDEX ON sorted (code COLLATE \"POSIX\")"),
+        referencing(
+            "broken",
+            "CREATE INDEX broken_idx ON broken (code);
+             UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'broken_idx'::regclass",
+        ),
+    ];
+    world.run_sql(&[useful.concat(), useless.concat()].concat()).await;
+    let found = diagnose(world.program("cleanupctl")).await.of("tables");
+    let found = found["found"].as_str().expect("text");
+    let named: Vec<&str> =
+        found.split("foreign key ").skip(1).filter_map(|key| key.split("_fkey").next()).collect();
+    assert_eq!(named, ["behind", "broken", "covering", "lowered", "partial", "ranges", "sorted"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migrate() {
     let world = World::new().await;
@@ -64,4 +151,21 @@ async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migra
     diagnose(world.program("cleanupctl")).await.assert_says("content rows", "warning", &words);
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
     assert_warns(&migrated, &[half]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_a_crash_would_empty_is_named_by_doctor_and_migrate() {
+    let world = World::new().await;
+    world.run_sql("ALTER TABLE pastes SET UNLOGGED; ALTER TABLE content SET UNLOGGED").await;
+    let findings = diagnose(world.program("cleanupctl")).await;
+    findings.assert_only(0, &["durability", "tables"]);
+    let words = ["pastes is UNLOGGED", "content is UNLOGGED", "a crash of the server empties it"];
+    findings.assert_says("tables", "warning", &words);
+    let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+    let remedies = ["ALTER TABLE pastes SET LOGGED", "ALTER TABLE content SET LOGGED"];
+    assert_warns(&migrated, &[words[0], words[1], remedies[0], remedies[1]]);
+    for remedy in remedies {
+        world.run_sql(remedy).await;
+    }
+    diagnose(world.program("cleanupctl")).await.assert_only(0, &["durability"]);
 }

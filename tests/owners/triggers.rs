@@ -72,3 +72,17 @@ async fn content_without_a_time_of_creation_gets_a_default_and_a_warning() {
     world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('b', 'b')").await;
     assert_eq!(world.count("SELECT count(created_at) FROM content").await, 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_whose_name_needs_quotes_gets_the_trigger_function() {
+    let world = world_with(SEEDS_TABLES).await;
+    let owner = format!("Owner {}", uuid::Uuid::new_v4().simple());
+    world.run_sql(&format!("CREATE ROLE \"{owner}\"")).await;
+    world.run_sql(&format!("ALTER TABLE content OWNER TO \"{owner}\"")).await;
+    migrate_well(&world, &[]).await;
+    let owned = "SELECT rolname FROM pg_proc f JOIN pg_roles r ON r.oid = f.proowner
+                 WHERE f.oid = 'pastes_return()'::regprocedure";
+    assert_eq!(world.text(owned).await, Some(owner.clone()));
+    world.run_sql(&format!("REASSIGN OWNED BY \"{owner}\" TO postgres")).await;
+    world.run_sql(&format!("DROP OWNED BY \"{owner}\"; DROP ROLE \"{owner}\"")).await;
+}

@@ -123,6 +123,17 @@ async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_deferrable_is_said_to_be_so_and_the_index_that_helps_is_named() {
+    let deferrable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey,
+                      ADD CONSTRAINT late PRIMARY KEY (short_code) DEFERRABLE";
+    let words = ["pastes.short_code is unique by late, which is DEFERRABLE", "CREATE UNIQUE INDEX"];
+    assert_refused(deferrable, &words).await;
+    let world = world_with(&format!("{SEEDS_TABLES}; {deferrable}")).await;
+    world.run_sql("CREATE UNIQUE INDEX CONCURRENTLY ON pastes (short_code)").await;
+    migrate_well(&world, &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_column_or_table_that_is_gone_later_is_named_instead_of_a_panic() {
     assert_refused_later("ALTER TABLE pastes DROP retry_at", &["pastes.retry_at is missing"]).await;
     let gone = "ALTER TABLE content RENAME TO bodies";

@@ -141,3 +141,15 @@ async fn a_migration_that_fails_halfway_does_not_leave_one_of_the_two_tables() {
     world.run_sql("DROP TYPE pastes").await;
     migrate_well(&world, &[]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_first_migration_that_was_interrupted_programs_say_to_run_it_again() {
+    let list = "CREATE TABLE cleanup_migrations (version int PRIMARY KEY, name text NOT NULL,
+                                                 applied_at timestamptz NOT NULL DEFAULT now())";
+    let world = world_with(&format!("{SEEDS_TABLES}; {list}")).await;
+    let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+    ended.assert_refused(1, &["is not prepared for the cleanup", "run `cleanupctl migrate`"]);
+    migrate_well(&world, &[]).await;
+    let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+}

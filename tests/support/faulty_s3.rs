@@ -31,6 +31,9 @@ pub enum Mood {
     Refusing { text: String, code: &'static str },
     /// Deletes, but refuses keys that contain a text, in these words.
     Insulting { text: String, message: &'static str },
+    /// Answers every call as a store does whose bucket is in another region: a redirect names it in a
+    /// header, an error in its body.
+    Elsewhere { status: u16, code: &'static str, region: &'static str },
     /// Answers every call with this status and error code, deleting nothing.
     Failing { status: u16, code: &'static str },
     /// Deletes nothing and answers 200 with an error as its body.
@@ -258,6 +261,7 @@ fn refusal(mood: &Mood, keys: &[String], has_md5: bool) -> Option<Response> {
         Mood::Checksum { md5: true } if !has_md5 => Some(failure(400, "MissingContentMD5")),
         Mood::Checksum { md5: false } if has_md5 => Some(failure(400, "InvalidRequest")),
         Mood::Failing { status, code } => Some(failure(*status, code)),
+        Mood::Elsewhere { status, code, region } => Some(elsewhere(*status, code, region)),
         Mood::ErrorInBody { code } => Some(xml(error(code))),
         Mood::Mute => Some(xml("<DeleteResult></DeleteResult>".into())),
         Mood::Choking { text } if keys.iter().any(|key| key.contains(text)) => {
@@ -298,6 +302,20 @@ fn cut(answer: String) -> Response {
 fn failure(status: u16, code: &str) -> Response {
     let status = StatusCode::from_u16(status).expect("status");
     (status, [(CONTENT_TYPE, "application/xml")], error(code)).into_response()
+}
+
+fn elsewhere(status: u16, code: &str, region: &str) -> Response {
+    let mut answer = match status {
+        301 => failure(status, code),
+        _ => {
+            let named = format!("<Region>{region}</Region></Error>");
+            failure(status, code).map(|_| Body::from(error(code).replace("</Error>", &named)))
+        }
+    };
+    if status == 301 {
+        answer.headers_mut().insert("x-amz-bucket-region", region.parse().expect("a header"));
+    }
+    answer
 }
 
 fn error(code: &str) -> String {

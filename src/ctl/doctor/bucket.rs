@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use aws_sdk_s3::{error::ProvideErrorMetadata, types::BucketVersioningStatus};
+use aws_sdk_s3::types::BucketVersioningStatus;
 use futures_util::future::join;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -16,7 +16,8 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const AWAY: &str = "S3 does not answer";
+const AWAY: &str = "S3 is unavailable";
+const LIFECYCLE: &str = "set a lifecycle rule that expires noncurrent versions and delete markers";
 
 /// The bucket for more questions, or why there is none. Asks with a key that cannot exist, by
 /// either checksum: a store that takes only the other one refuses every batch.
@@ -83,7 +84,8 @@ fn judge_deletes(
     }
 }
 
-/// A versioned bucket only gets delete markers; objects under a lock cannot be deleted at all.
+/// Whether a deleted body is gone. With versions it is not: a DeleteObjects that names no version
+/// succeeds and adds a delete marker, whether versioning is on or suspended, under object lock, too.
 pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
     let looked = timeout(PATIENCE, look_for_versions(objects)).await;
     Ok(looked.unwrap_or_else(|_| left_out(AWAY)))
@@ -97,20 +99,22 @@ async fn look_for_versions(objects: &Objects) -> Outcome {
     });
     if locked {
         return warning(
-            "object lock is on: an object under retention or legal hold cannot be deleted",
-            "such pastes end as dead letters; keep pastes in a bucket without object lock",
+            "object lock is on: a delete succeeds and adds a delete marker, and the body stays as a \
+             noncurrent version, at least until its retention or legal hold ends",
+            format!("{LIFECYCLE}, or keep pastes in a bucket without object lock"),
         );
     }
-    match s3.get_bucket_versioning().bucket(bucket).send().await {
-        Ok(answer) if answer.status == Some(BucketVersioningStatus::Enabled) => warning(
-            "versioning is on: a deleted body stays as a noncurrent version",
-            "set a lifecycle rule that expires noncurrent versions and delete markers",
+    match objects.versioning().await {
+        Ok(Some(BucketVersioningStatus::Enabled)) => {
+            warning("versioning is on: a deleted body stays as a noncurrent version", LIFECYCLE)
+        }
+        Ok(Some(BucketVersioningStatus::Suspended)) => warning(
+            "versioning is suspended: a deleted body that was uploaded while it was on stays as a \
+             noncurrent version, and each delete leaves a delete marker",
+            LIFECYCLE,
         ),
         Ok(_) => ok("not versioned, no object lock"),
-        Err(error) => {
-            let code = error.code().unwrap_or("no answer").to_string();
-            left_out(format!("cannot be seen ({code}); s3:GetBucketVersioning allows it"))
-        }
+        Err(reason) => left_out(format!("cannot be seen: {reason}")),
     }
 }
 

@@ -9,6 +9,10 @@ use crate::{config::Settings, postgres::STATEMENT_TIMEOUT};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const LONGEST_LOCK: Duration = Duration::from_secs(5 * 60);
 const SHORTEST_S3: Duration = Duration::from_secs(5);
+/// The default of `watchdog.tick` and `s3.deadline`. Where that is too long already,
+/// `watchdog.stuck_after` is too short.
+const MINUTE: Duration = Duration::from_secs(60);
+const LONGER_STUCK_AFTER: &str = "set CLEANUP_WATCHDOG_STUCK_AFTER=2m or more";
 
 /// A rule that is broken: what is found, what to do.
 type Broken = (String, &'static str);
@@ -23,7 +27,8 @@ pub(super) fn deadlines(settings: &Settings) -> Outcome {
     match broken.is_empty() {
         true => ok(format!("they fit; a dead worker's pastes come back after {stuck_after}")),
         false => {
-            let (found, remedies): (Vec<_>, Vec<_>) = broken.into_iter().unzip();
+            let (found, mut remedies): (Vec<_>, Vec<_>) = broken.into_iter().unzip();
+            remedies.dedup();
             warning(found.join(", and "), remedies.join(", and "))
         }
     }
@@ -41,8 +46,7 @@ fn stuck_early(settings: &Settings) -> Option<Broken> {
             spell(STATEMENT_TIMEOUT)
         )
     };
-    (stuck_after < STATEMENT_TIMEOUT)
-        .then(|| (found(), "set CLEANUP_WATCHDOG_STUCK_AFTER=2m or more"))
+    (stuck_after < STATEMENT_TIMEOUT).then(|| (found(), LONGER_STUCK_AFTER))
 }
 
 fn stuck_late(settings: &Settings) -> Option<Broken> {
@@ -62,7 +66,8 @@ fn stuck_late(settings: &Settings) -> Option<Broken> {
             spell(stuck_after)
         )
     };
-    (tick > stuck_after).then(|| (found(), "set CLEANUP_WATCHDOG_TICK=60s"))
+    let remedy = if tick > MINUTE { "set CLEANUP_WATCHDOG_TICK=60s" } else { LONGER_STUCK_AFTER };
+    (tick > stuck_after).then(|| (found(), remedy))
 }
 
 fn s3(settings: &Settings) -> Option<Broken> {
@@ -76,7 +81,11 @@ fn s3(settings: &Settings) -> Option<Broken> {
         ),
         _ => return None,
     };
-    Some((format!("s3.deadline is {}: {why}", spell(deadline)), "set CLEANUP_S3_DEADLINE=60s"))
+    let remedy = match (SHORTEST_S3..=MINUTE).contains(&deadline) {
+        true => LONGER_STUCK_AFTER,
+        false => "set CLEANUP_S3_DEADLINE=60s",
+    };
+    Some((format!("s3.deadline is {}: {why}", spell(deadline)), remedy))
 }
 
 fn lock(settings: &Settings) -> Option<Broken> {
@@ -132,6 +141,14 @@ mod tests {
         assert_warns(&long, &["longer than dead ones", "CLEANUP_S3_DEADLINE=60s"]);
         let lock = said(|settings| settings.lock.ttl = hour);
         assert_warns(&lock, &["keeps the others waiting", "CLEANUP_LOCK_TTL=30s"]);
+    }
+
+    #[test]
+    fn a_value_that_is_set_already_is_not_recommended() {
+        let half = said(|settings| settings.watchdog.stuck_after = Duration::from_secs(30));
+        assert_warns(&half, &["watchdog.tick (1m)", "s3.deadline is 1m", "STUCK_AFTER=2m or more"]);
+        assert!(!half.contains("=60s"), "both are 60s: {half}");
+        assert_eq!(half.matches("STUCK_AFTER=").count(), 1, "{half}");
     }
 
     #[test]

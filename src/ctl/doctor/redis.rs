@@ -1,10 +1,11 @@
-//! Redis: does it answer, and keep the claim lock? Without it, claims stay right.
+//! Redis: does it answer, take and release the claim lock, and keep it? Without it, claims stay right.
 
 use anyhow::Result;
 
 use super::finding::{Outcome, failure, left_out, ok, warning};
 use crate::{
     config::{Settings, WhenUnavailable},
+    printable::printable,
     redis::Redis,
     worker::Lock,
 };
@@ -19,13 +20,16 @@ pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
     };
     match pool.ping().await {
         Ok(()) => (version(&pool).await, Some(pool)),
-        Err(reason) => {
-            let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
-            (no_lock(settings, format!("it does not answer: {reason}"), check), None)
-        }
+        Err(reason) => (away(settings, &reason), None),
     }
 }
 
+fn away(settings: &Settings, reason: &str) -> Outcome {
+    let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
+    no_lock(settings, format!("it is unavailable: {reason}"), check)
+}
+
+/// What becomes of workers that cannot take the lock.
 fn no_lock(settings: &Settings, found: String, check: &str) -> Outcome {
     match settings.lock.when_unavailable {
         WhenUnavailable::Proceed => {
@@ -69,16 +73,44 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
     line.unwrap_or_default().trim()
 }
 
-/// Whether it gives the claim lock and takes it back, which is a matter of the login's rights.
-pub(super) async fn lock(pool: &Redis, settings: &Settings, database: &str) -> Result<Outcome> {
+/// Whether workers can take the lock here, and release it by its token.
+pub(super) async fn serves_the_lock(
+    pool: &Redis,
+    settings: &Settings,
+    database: &str,
+) -> Result<Outcome> {
+    // Where INFO is not allowed, the script below tells.
+    let replication = info(pool, "replication").await.unwrap_or_default();
+    let cluster = info(pool, "cluster").await.unwrap_or_default();
+    if let Some((found, check)) = wrong_kind(&replication, &cluster) {
+        return Ok(no_lock(settings, found, check));
+    }
     let lock = Lock::new(pool.clone(), &settings.lock, database);
     Ok(match lock.probe().await {
-        Ok(()) => ok("it gives the claim lock and takes it back"),
+        Ok(()) => ok("it can be taken and released"),
         Err(reason) => {
-            let found = format!("it does not give the claim lock: {reason}");
-            no_lock(settings, found, "see ACL GETUSER for its login, and INFO replication")
+            let rights = "+evalsha +script|load +get +set +del";
+            let grant = format!("ACL SETUSER your_login {rights} ~{}", printable(lock.key()));
+            no_lock(settings, format!("it cannot be taken and released: {reason}"), &grant)
         }
     })
+}
+
+/// A Redis that cannot serve the lock, with what to do about it.
+fn wrong_kind(replication: &str, cluster: &str) -> Option<(String, &'static str)> {
+    if field(replication, "role") == "slave" {
+        let of = |name| field(replication, name);
+        let writes = match of("slave_read_only") {
+            "0" => "forgets what is written to it when it follows its master again",
+            _ => "takes no writes",
+        };
+        let (host, port) = (of("master_host"), of("master_port"));
+        let found = format!("it is a replica of {}:{port}, and {writes}", printable(host));
+        return Some((found, "name its master in REDIS_URL or CLEANUP_REDIS_URL"));
+    }
+    let found = "it is a node of a Redis Cluster, and refuses keys of other nodes (MOVED)";
+    let check = "name a Redis without cluster mode in REDIS_URL or CLEANUP_REDIS_URL";
+    (field(cluster, "cluster_enabled") == "1").then(|| (found.into(), check))
 }
 
 /// A cache that is short of memory may drop the claim lock with everything else.

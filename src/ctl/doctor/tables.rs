@@ -20,6 +20,17 @@ pub(super) async fn owner_triggers(client: &Client) -> Result<Outcome> {
     })
 }
 
+pub(super) async fn warnings(client: &Client) -> Result<Outcome> {
+    let found = migrate::table_warnings(client).await.map_err(failed)?;
+    Ok(match found.is_empty() {
+        true => ok("each survives a crash, and each foreign key to them has an index"),
+        false => warning(
+            migrate::join(&found, |found| found.problem.clone()),
+            migrate::join(&found, |found| found.remedy.clone()),
+        ),
+    })
+}
+
 pub(super) async fn content(client: &Client) -> Result<Outcome> {
     let sampled = migrate::sample_content(client).await.map_err(failed)?;
     Ok(match sampled.is_suspicious() {

@@ -1,0 +1,106 @@
+//! A Redis that somebody else runs: a replica, a node of a cluster, or a login with few rights cannot
+//! serve the claim lock, and `cleanupctl doctor` says why.
+
+use super::support::{
+    findings::{Findings, diagnose},
+    servers::Redis,
+    *,
+};
+
+async fn doctor(world: &World, url: &str, when_unavailable: &str) -> Findings {
+    let doctor = world.program("cleanupctl").env("REDIS_URL", url);
+    diagnose(doctor.env("CLEANUP_LOCK_WHEN_UNAVAILABLE", when_unavailable)).await
+}
+
+/// Insists on a warning, and on a failure where workers wait for the lock.
+async fn assert_found(redis: &Redis, words: &[&str]) {
+    let world = World::new().await;
+    for (when_unavailable, code, verdict) in [("proceed", 0, "warning"), ("wait", 1, "failure")] {
+        let findings = doctor(&world, &redis.url(), when_unavailable).await;
+        findings.assert_only(code, &["durability", "redis lock"]);
+        findings.assert_says("redis lock", verdict, words);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_a_replica_is_named_with_its_master() {
+    let master = Redis::start().await;
+    let port = master.port().to_string();
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]).await;
+    let of = format!("a replica of 127.0.0.1:{port}");
+    assert_found(&replica, &[&of, "takes no writes", "REDIS_URL"]).await;
+    let world = World::new().await;
+    doctor(&world, &master.url(), "wait").await.assert_only(0, &["durability"]);
+    let writable = ["--replicaof", "127.0.0.1", &port, "--replica-read-only", "no"];
+    let replica = Redis::start_with(&writable).await;
+    assert_found(&replica, &[&of, "forgets what is written to it", "REDIS_URL"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_a_node_of_a_cluster_is_named() {
+    let file = format!("nodes-{}.conf", uuid::Uuid::new_v4().simple());
+    let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", &file];
+    let node = Redis::start_with(&cluster).await;
+    assert_found(&node, &["a node of a Redis Cluster", "REDIS_URL"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_may_not_run_the_script_which_releases_the_lock_is_told_what_it_lacks() {
+    let world = World::new().await;
+    let few = ["--user", "night", "on", ">secret", "~paste-cleanup:*", "+@all", "-@scripting"];
+    let login = |redis: &Redis| redis.url().replace("//", "//night:secret@");
+    let redis = Redis::start_with(&few).await;
+    for (when_unavailable, code, verdict) in [("proceed", 0, "warning"), ("wait", 1, "failure")] {
+        let findings = doctor(&world, &login(&redis), when_unavailable).await;
+        findings.assert_only(code, &["durability", "redis lock"]);
+        let words = ["no permissions to run the 'evalsha' command", "+evalsha +script|load"];
+        findings.assert_says("redis lock", verdict, &words);
+        assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
+    }
+    let redis = Redis::start_with(&[&few[..], &["+evalsha", "+script|load"]].concat()).await;
+    doctor(&world, &login(&redis), "wait").await.assert_only(0, &["durability"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_in_redis_that_the_documents_name_are_enough() {
+    let documented = include_str!("../../ops/SECURITY.md");
+    let rights = |of: &str| -> Vec<String> {
+        let line = documented.lines().find(|line| line.starts_with(of)).expect("a row for it");
+        let words = line.split(['`', ' ']).filter(|word| word.starts_with(['+', '~']));
+        words.map(|word| word.replace("\\|", "|")).collect()
+    };
+    let worker = [rights("| lock |"), rights("| cache |")].concat();
+    let looking = [worker.clone(), rights("| `doctor` |")].concat();
+    for (rights, may_look) in [(worker, false), (looking, true)] {
+        let world = World::new().await;
+        world.put("due", "a", Ago(60.0)).await;
+        let rights = rights.iter().map(String::as_str);
+        let user = ["--user", "night", "on", ">secret"].into_iter().chain(rights);
+        let redis = Redis::start_with(&user.collect::<Vec<_>>()).await;
+        let url = redis.url().replace("//", "//night:secret@");
+        if may_look {
+            doctor(&world, &url, "wait").await.assert_only(0, &["durability", "bodies"]);
+        }
+        let run = world.program("cleanup-worker").args(&["run"]).env("REDIS_URL", &url);
+        let run = run.env("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}");
+        let ended = run.env("CLEANUP_LOG_FILTER", "paste_cleanup=debug").output().await;
+        assert_eq!(ended.code(), 0, "{}", ended.stderr());
+        for trouble in ["Redis", "left to its TTL", "NoPerm"] {
+            assert!(!ended.stderr().contains(trouble), "{trouble}: {}", ended.stderr());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_refuses_the_password_is_not_said_to_be_silent() {
+    let world = World::new().await;
+    let redis = Redis::start_with(&["--requirepass", "right"]).await;
+    let url = redis.url().replace("//", "//:wrong@");
+    let findings = doctor(&world, &url, "proceed").await;
+    findings.assert_says(
+        "redis",
+        "warning",
+        &["is unavailable", "Password authentication failed", "REDIS_URL"],
+    );
+    assert!(!findings.0.stdout().contains("not answer"), "{}", findings.0.stdout());
+}
