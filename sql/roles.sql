@@ -79,6 +79,11 @@ GRANT SELECT ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrati
 GRANT INSERT, DELETE, UPDATE (ref_count) ON content TO cleanup_auditor;
 GRANT INSERT ON cleanup_audits TO cleanup_auditor;
 
+-- step: roles: functions that statements of the fleet call
+-- For databases where functions do not belong to everybody.
+GRANT EXECUTE ON FUNCTION cleanup_last_heartbeat(deletion_claims), cleanup_canonical_key(text)
+   TO cleanup_worker, cleanup_watchdog, cleanup_auditor;
+
 -- step: roles: the paste service
 -- The three functions and what they do with the caller's rights: no DELETE, no status.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,

@@ -8,7 +8,7 @@ use support::{
     findings::diagnose,
     postgres::Postgres,
     proxy::address_of,
-    servers::{Redis, free_port},
+    servers::free_port,
     *,
 };
 

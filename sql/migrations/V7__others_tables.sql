@@ -91,8 +91,8 @@ END $$;
 
 -- step: pastes_return: a row whose content is locked waits for it outside of any claim
 -- As in V4, with two more rules.
--- A row whose claim has given its reference back never gets it again, whoever puts it back. The claim is
--- read while the content row is locked: a release that comes later waits for that lock and then counts its
+-- A row whose claim has given its reference back never gets it again, whoever puts it back, and takes
+-- the key of its object along. The claim is read while the content row is locked: a release that comes later waits for that lock and then counts its
 -- rows, and one that came first is seen.
 -- No transaction waits for longer than two seconds: a forgotten one that holds a shared content row
 -- must not keep a whole batch from being reset. A row whose content cannot be locked stays in
@@ -103,6 +103,8 @@ DECLARE
     -- In this transaction, for all its rows.
     waited_ms int := coalesce(nullif(current_setting('paste_cleanup.waited_ms', true), ''), '0');
     is_locked boolean := false;
+    is_missing boolean := false;
+    released record;
 BEGIN
     -- The copy of another server's pastes, where nobody but the subscription writes: what comes back
     -- was judged there, and its content may not have been copied yet.
@@ -116,44 +118,40 @@ BEGIN
         EXIT WHEN is_locked;
         -- In this order: content that a release is about to delete is locked first, then gone.
         PERFORM FROM content WHERE content_hash = NEW.content_hash;
-        IF NOT FOUND THEN
-            -- The brake for missing content gave it back.
-            IF current_setting('paste_cleanup.keep_missing', true) = 'on' THEN
-                RETURN NEW;
-            END IF;
-            RAISE LOG 'paste % comes back from deletion without its body, which is gone: the count was too low',
-                quote_literal(NEW.short_code);
-            NEW.content_hash := NULL;
-            RETURN NEW;
-        END IF;
-        EXIT WHEN waited_ms >= 2000;
+        is_missing := NOT FOUND;
+        EXIT WHEN is_missing OR waited_ms >= 2000;
         PERFORM pg_sleep(0.01);
         waited_ms := waited_ms + 10;
         PERFORM set_config('paste_cleanup.waited_ms', waited_ms::text, true);
     END LOOP;
-    IF NOT is_locked THEN
-        -- Whoever holds the content may be the release of this very row; a reset holds the claim itself.
-        PERFORM FROM deletion_claims c
-          WHERE c.id = OLD.claim_id AND c.claimed_at = OLD.deletion_initiated_at;
-        IF FOUND THEN
-            PERFORM FROM deletion_claims WHERE id = OLD.claim_id FOR SHARE SKIP LOCKED;
-            IF NOT FOUND THEN
-                RAISE EXCEPTION 'paste % cannot be put back now: claim % is being worked on',
-                    quote_literal(OLD.short_code), OLD.claim_id
-                    USING ERRCODE = '55P03', HINT = 'Try again in a few seconds.';
-            END IF;
-        END IF;
+    -- Whoever holds the content may be the release of this very row. The fleet itself knows better: it
+    -- has locked the claim.
+    IF NOT is_locked AND NOT is_missing AND OLD.claim_id IS NOT NULL
+       AND current_setting('paste_cleanup.may_defer', true) IS DISTINCT FROM 'on' THEN
+        RAISE EXCEPTION 'paste % cannot be put back now: another transaction holds its content row locked',
+            quote_literal(OLD.short_code)
+            USING ERRCODE = '55P03', HINT = 'Try again in a few seconds.';
     END IF;
-    -- A release that takes this row out of its batch has marked the claim itself: the row keeps its
-    -- reference then.
-    PERFORM FROM deletion_claims c
-      WHERE c.id = OLD.claim_id AND c.claimed_at = OLD.deletion_initiated_at
-        AND c.released_at IS NOT NULL AND c.xmin <> pg_current_xact_id()::xid;
+    SELECT c.heirs, c.doomed_keys INTO released
+      FROM deletion_claims c
+     WHERE c.id = OLD.claim_id AND c.claimed_at = OLD.deletion_initiated_at
+       AND c.released_at IS NOT NULL
+       -- Not by this very transaction: a release that takes this row out of its batch.
+       AND NOT (c.released_at = now() AND c.xmin = pg_current_xact_id()::xid);
     IF FOUND THEN
         NEW.content_hash := NULL;
+        -- Whoever works on the claim may delete that object, too, which does no harm.
+        NEW.doomed_key := coalesce(NEW.doomed_key,
+            released.doomed_keys[array_position(released.heirs, OLD.short_code)]);
         RETURN NEW;
     END IF;
-    IF is_locked THEN
+    IF is_missing AND current_setting('paste_cleanup.keep_missing', true) IS DISTINCT FROM 'on' THEN
+        RAISE LOG 'paste % comes back from deletion without its body, which is gone: the count was too low',
+            quote_literal(NEW.short_code);
+        NEW.content_hash := NULL;
+    END IF;
+    -- Missing content that stays named: the brake gave the claim back.
+    IF is_locked OR is_missing THEN
         RETURN NEW;
     END IF;
     NEW.deletion_status := 'DELETION_IN_PROGRESS';
@@ -169,6 +167,8 @@ END $$;
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION pastes_return() SET search_path = %I, pg_temp', current_schema());
+    EXECUTE format('GRANT SELECT ON deletion_claims TO %s',
+                   (SELECT proowner::regrole FROM pg_proc WHERE oid = 'pastes_return()'::regprocedure));
 END $$;
 
 -- step: always: pastes_return: finds the tables of this schema and no others
@@ -185,14 +185,13 @@ BEGIN
     END IF;
 END $$;
 
--- step: always: pastes_return may read and lock claims
+-- step: always: pastes_return may read claims
 DO $$
 DECLARE
     runs_as oid := (SELECT proowner FROM pg_proc WHERE oid = 'pastes_return()'::regprocedure);
 BEGIN
-    IF NOT has_table_privilege(runs_as, 'deletion_claims', 'SELECT')
-       OR NOT has_table_privilege(runs_as, 'deletion_claims', 'UPDATE') THEN
-        EXECUTE format('GRANT SELECT, UPDATE ON deletion_claims TO %s', runs_as::regrole);
+    IF NOT has_table_privilege(runs_as, 'deletion_claims', 'SELECT') THEN
+        EXECUTE format('GRANT SELECT ON deletion_claims TO %s', runs_as::regrole);
     END IF;
 END $$;
 

@@ -27,5 +27,9 @@ FROM bad
 WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
   AND pastes.claim_id = $1
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
--- Fewer rows than asked for: something else has deleted a paste.
-RETURNING pastes.short_code, pastes.retry_at = 'infinity' AS dead_letter
+-- Fewer rows than asked for: something else has deleted a paste, or a trigger swallows the change; not
+-- `is_changed`: a trigger undoes it.
+RETURNING pastes.short_code, coalesce(pastes.retry_at = 'infinity', false) AS dead_letter,
+          pastes.claim_id IS NULL
+              AND (NOT $5::boolean OR pastes.doomed_key IS NOT DISTINCT FROM bad.s3_keys ->> pastes.short_code)
+              AS is_changed

@@ -25,4 +25,6 @@ SET deletion_status = 'NOT_EXPIRED',
                       ELSE last_error END
 FROM back
 WHERE pastes.short_code = back.short_code
-RETURNING pastes.short_code, deletion_status = 'DELETION_IN_PROGRESS' AS waits
+-- A trigger may undo it.
+RETURNING pastes.short_code, deletion_status = 'DELETION_IN_PROGRESS' AS waits,
+          claim_id IS NULL AND (back.kept_key IS NULL OR doomed_key = back.kept_key) AS is_changed

@@ -13,4 +13,5 @@ WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
   AND pastes.deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
   AND ($4::text[] IS NULL OR pastes.short_code IN (SELECT unnest($4::text[])))
-RETURNING pastes.short_code
+-- A trigger may undo it.
+RETURNING pastes.short_code, pastes.doomed_key = owed.s3_keys ->> pastes.short_code AS is_taken

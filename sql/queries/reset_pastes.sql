@@ -34,4 +34,6 @@ SET deletion_status = 'NOT_EXPIRED',
     last_error = coalesce($4, last_error)
 FROM back
 WHERE pastes.short_code = back.short_code
-RETURNING retry_at = 'infinity' AS dead_letter, deletion_status = 'DELETION_IN_PROGRESS' AS waits
+-- A trigger may undo it: then the row still has its claim.
+RETURNING retry_at = 'infinity' AS dead_letter, deletion_status = 'DELETION_IN_PROGRESS' AS waits,
+          claim_id IS NULL AS is_changed

@@ -22,5 +22,11 @@ WITH wanted AS (
              WHERE oid = to_regclass('content')) AS content
      WHERE name = 'pastes_return' AND function IS NOT NULL
        AND NOT settings @> ARRAY[format('search_path=%s, pg_temp', home)]
+    UNION ALL
+    SELECT format('the trigger function pastes_return runs as %s, who may not read deletion_claims',
+                  f.proowner::regrole)
+      FROM wanted JOIN pg_proc f ON f.oid = wanted.function
+     WHERE name = 'pastes_return' AND to_regclass('deletion_claims') IS NOT NULL
+       AND NOT has_table_privilege(f.proowner, to_regclass('deletion_claims'), 'SELECT')
 )
 SELECT problem, 'run `cleanupctl migrate`' AS remedy FROM problems;

@@ -25,7 +25,9 @@ const WIDE: usize = 16;
 const WITHIN: Duration = Duration::from_secs(20);
 /// First in a careful transaction: whoever waits for a lock is found soon. Deferred constraints would
 /// otherwise fail at COMMIT, when it is too late to tell whose.
-pub const CAREFULLY: &str = "SET LOCAL lock_timeout = 500; SET CONSTRAINTS ALL IMMEDIATE";
+/// The trigger pastes_return lets rows wait for content that is locked.
+pub const CAREFULLY: &str = "SET LOCAL lock_timeout = 500; SET CONSTRAINTS ALL IMMEDIATE; \
+                             SET LOCAL paste_cleanup.may_defer = 'on'";
 /// A part that takes long is found soon, too; what is done with whole batches has its usual time.
 const SOON: &str = "SET LOCAL statement_timeout = 5000";
 const AS_USUAL: &str = "SET LOCAL statement_timeout TO DEFAULT";

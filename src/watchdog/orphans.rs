@@ -148,7 +148,8 @@ impl Write<Orphan> for PutBack {
         let keys: Vec<Option<&str>> = keys.map(|kept| kept.map(|kept| &*kept.s3_key)).collect();
         Box::pin(async move {
             let told: [&(dyn ToSql + Sync); 5] = [&codes, &released, &counts, &keys, &self.cap_s];
-            let rows = transaction.query(RESET, &told).await?;
+            let mut rows = transaction.query(RESET, &told).await?;
+            rows.retain(|row| row.get::<_, Option<bool>>("is_changed") == Some(true));
             all_of(rows.len() as u64, part.len())?;
             let (waiting, back): (Vec<_>, Vec<_>) =
                 rows.iter().partition(|row| row.get::<_, bool>("waits"));

@@ -23,7 +23,7 @@ const CLAIM: &str = include_str!("../../sql/queries/reset_claim.sql");
 /// As the trigger pastes_return knows it.
 const KEEP_HASHES: &str = "SET LOCAL paste_cleanup.keep_missing = 'on'";
 /// Rows go back one by one, in the order in which they were picked: no other plan keeps it.
-pub(super) const IN_ORDER: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off";
+pub(super) const IN_ORDER: &str = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off; SET LOCAL paste_cleanup.may_defer = 'on'";
 
 /// A claim as the locking read returned it; nothing else is gone by.
 #[derive(Debug)]
@@ -94,33 +94,36 @@ pub async fn reset(
         transaction.batch_execute(KEEP_HASHES).await?;
     }
     let savepoint = transaction.savepoint("reset").await?;
-    match reset_all(&savepoint, settings, claim, why).await {
-        Ok(done) => {
+    let refusal = match reset_all(&savepoint, settings, claim, why).await {
+        Ok(Some(done)) => {
             savepoint.commit().await?;
-            Ok(done)
+            return Ok(done);
         }
-        Err(refusal) if Fault::of(&refusal) == Fault::Transient => Err(refusal),
-        Err(refusal) => {
-            savepoint.rollback().await?;
-            reset_good(transaction, settings, claim, why, refusal).await
-        }
-    }
+        Ok(None) => None,
+        Err(refusal) if Fault::of(&refusal) == Fault::Transient => return Err(refusal),
+        Err(refusal) => Some(refusal),
+    };
+    savepoint.rollback().await?;
+    reset_good(transaction, settings, claim, why, refusal).await
 }
 
+/// `None`: a key found no row to take it over. Its own row must not come back without it.
 async fn reset_all(
     transaction: &Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
     why: Why<'_>,
-) -> Result<Reset, Error> {
+) -> Result<Option<Reset>, Error> {
     // Constraints that would wait for the COMMIT are judged here, where the rows can be told apart.
     transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await?;
-    let kept = hand_on_keys(transaction, claim, None).await?;
+    if !hand_on_keys(transaction, claim, None).await?.is_empty() {
+        return Ok(None);
+    }
     failpoint::reached("reset.debts_handed_on");
     transaction.batch_execute(IN_ORDER).await?;
     let rows = put_back(transaction, settings, claim, why, None).await?;
     failpoint::reached("reset.pastes_reset");
-    close(transaction, settings, claim, why, &kept, &rows).await
+    Ok(Some(close(transaction, settings, claim, why, &[], &rows).await?))
 }
 
 /// `codes`: `None` = all rows of the claim.
@@ -153,7 +156,9 @@ async fn put_back(
         &codes,
         &last,
     ];
-    transaction.query(PASTES, &told).await
+    let mut rows = transaction.query(PASTES, &told).await?;
+    rows.retain(|row| row.get("is_changed"));
+    Ok(rows)
 }
 
 /// The claim is over. Keys that found no row stay with it, for the sweep that puts their rows back.

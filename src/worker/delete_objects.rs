@@ -16,6 +16,7 @@ use crate::{
 };
 
 const OTHER_SPELLINGS: &str = include_str!("../../sql/queries/other_spellings.sql");
+const KEYS_IN_USE: &str = include_str!("../../sql/queries/keys_in_use.sql");
 
 /// What became of a batch's objects.
 #[derive(Debug, Default)]
@@ -64,16 +65,23 @@ impl Worker {
         Ok(ObjectsGone { deleted, taken_out, bad: refused.chain(later).collect() })
     }
 
-    /// Of these keys, those that must not be deleted now, with the reason: other content has another
-    /// spelling, and in a store that normalises keys both are one object. Their pastes wait, and owe
-    /// them; so two expired spellings of one object never wait for each other.
+    /// Of these keys, those that must not be deleted now, with the reason: content uses them, or other
+    /// content has another spelling, and in a store that normalises keys both are one object. Their
+    /// pastes wait, and owe them; so two expired spellings of one object never wait for each other.
     async fn spared(&self, keys: Vec<&str>) -> Result<HashMap<String, String>, StepError> {
         let look = async {
             let client = self.pool.get().await?;
-            Ok::<_, PgError>(client.query(OTHER_SPELLINGS, &[&keys, &keys]).await?)
+            let used = client.query(KEYS_IN_USE, &[&keys]).await?;
+            Ok::<_, PgError>((used, client.query(OTHER_SPELLINGS, &[&keys, &keys]).await?))
         };
-        let rows = answered(look).await;
-        let rows = rows.map_err(|error| StepError::Surroundings(describe_pool(&error)))?;
+        let looked = answered(look).await;
+        let (used, rows) =
+            looked.map_err(|error| StepError::Surroundings(describe_pool(&error)))?;
+        let used = used.iter().map(|row| {
+            let key: String = row.get("s3_key");
+            let why = format!("its object {key:?} is not deleted: content uses it again");
+            (key, why)
+        });
         let spared = rows.iter().map(|row| {
             let (key, other): (String, String) = (row.get("s3_key"), row.get("other_key"));
             let why = format!(
@@ -82,7 +90,7 @@ impl Worker {
             );
             (key, why)
         });
-        Ok(spared.collect())
+        Ok(used.chain(spared).collect())
     }
 
     /// How long a single call and what follows from it may take before the batch counts as wedged.

@@ -71,7 +71,8 @@ impl Worker {
             bad.first().map(|bad| &*bad.short_code).unwrap_or_default(),
             errors.first().map(String::as_str).unwrap_or_default()
         );
-        let found = rows.iter().map(|row| row.get("short_code")).collect();
+        let changed = rows.iter().filter(|row| row.get::<_, bool>("is_changed"));
+        let found = changed.map(|row| row.get("short_code")).collect();
         Ok(Detached { found, dead_letters: dead })
     }
 }

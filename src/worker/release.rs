@@ -5,7 +5,7 @@ mod missing;
 mod plan;
 mod taken_away;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use deadpool_postgres::Transaction;
 use tokio_postgres::types::ToSql;
@@ -15,7 +15,7 @@ pub(super) use self::missing::MissingContent;
 use self::{
     lock::Locked,
     plan::{Body, Plan, References, references},
-    taken_away::leave_out,
+    taken_away::taken_away,
 };
 use super::{
     Worker,
@@ -26,7 +26,7 @@ use crate::{
     failpoint,
     postgres::{
         Fault,
-        bisect::{Refusal, Write, Writing, all_of, apply_to_good},
+        bisect::{Refusal, SWALLOWED, Write, Writing, all_of, apply_to_good},
         describe,
     },
 };
@@ -59,12 +59,13 @@ impl Worker {
     ) -> Result<Released, TryError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
-        let mut references = references(claim);
-        let mut locked = self.fence_and_lock(&transaction, claim, &references, mode).await?;
-        if mode == Mode::Careful {
-            leave_out(&transaction, claim, &mut references, &mut locked).await?;
-        }
-        let mut plan = self.plan(&transaction, claim, &references, locked).await?;
+        let references = references(claim);
+        let locked = self.fence_and_lock(&transaction, claim, &references, mode).await?;
+        let strays = match mode {
+            Mode::Whole => HashSet::new(),
+            Mode::Careful => taken_away(&transaction, claim).await?,
+        };
+        let mut plan = self.plan(&transaction, claim, &references, locked, strays).await?;
         match mode {
             Mode::Whole => {
                 let all: Vec<&Body> = plan.bodies.iter().collect();
@@ -82,7 +83,11 @@ impl Worker {
                 Fault::Transient => TryError::from(error),
                 _ => TryError::GiveBack(describe(&error)),
             };
-            dead_letters = detached.map_err(cannot_leave)?.dead_letters;
+            let detached = detached.map_err(cannot_leave)?;
+            if detached.found.len() < plan.bad.len() {
+                return Err(TryError::GiveBack(SWALLOWED.into()));
+            }
+            dead_letters = detached.dead_letters;
             failpoint::reached("release.detached");
         }
         let released = plan.released();
@@ -126,24 +131,25 @@ impl Worker {
         claim: &Claim,
         references: &References<'_>,
         locked: Locked,
+        strays: HashSet<String>,
     ) -> Result<Plan, TryError> {
         failpoint::reached("release.content_locked");
         let mut bodies: Vec<Body> =
-            locked.rows.iter().map(|row| Body::new(row, references)).collect();
+            locked.rows.iter().map(|row| Body::new(row, references, &strays)).collect();
         let last = bodies.iter().filter(|body| body.may_go());
         let last: Vec<&[u8]> = last.map(|body| &*body.hash).collect();
         let needed = transaction.prepare_cached(STILL_NEEDED).await?;
         let needed = transaction.query(&needed, &[&last]).await?;
         let needed = needed.iter().map(|row| row.get::<_, Vec<u8>>("content_hash"));
-        let newer = bodies.iter().filter(|body| body.is_newer && !body.may_go());
-        let newer = newer.map(|body| body.hash.clone());
-        let doubtful: Vec<Vec<u8>> = needed.chain(newer).collect();
+        let other = bodies.iter().filter(|body| body.has_strays || body.is_newer && !body.may_go());
+        let other = other.map(|body| body.hash.clone());
+        let doubtful: BTreeSet<Vec<u8>> = needed.chain(other).collect();
         if !doubtful.is_empty() {
-            recount(transaction, &doubtful, &mut bodies).await?;
+            recount(transaction, doubtful, &mut bodies).await?;
         }
         let missing = references.len() - bodies.len() - locked.by_others.len();
         let keys_are_odd = locked.keys_are_odd;
-        let mut plan = Plan { bodies, missing, bad: Vec::new(), keys_are_odd };
+        let mut plan = Plan { bodies, missing, bad: Vec::new(), keys_are_odd, strays };
         if missing > 0 {
             self.judge_missing(claim, &plan, references, &locked.by_others)?;
         }
@@ -165,7 +171,7 @@ impl Worker {
                 s3_key = ?body.s3_key,
                 ref_count = body.ref_count,
                 recount = body.other_holders,
-                "drift: ref_count was too low; set to the recount"
+                "drift: ref_count was wrong; set to the recount"
             );
         }
     }
@@ -174,9 +180,10 @@ impl Worker {
 /// The counts of these bodies cannot be trusted: how many rows hold each, really? The cold path.
 async fn recount(
     transaction: &Transaction<'_>,
-    doubtful: &[Vec<u8>],
+    doubtful: BTreeSet<Vec<u8>>,
     bodies: &mut [Body],
 ) -> Result<(), tokio_postgres::Error> {
+    let doubtful: Vec<Vec<u8>> = doubtful.into_iter().collect();
     let counted = transaction.query(COUNT_HOLDERS, &[&doubtful]).await?;
     let holders: HashMap<&[u8], i64> =
         counted.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
@@ -198,7 +205,7 @@ impl Write<&Body> for Counts {
 /// DELETE succeeded would outlive its object, and be shared by whoever stores the same body next.
 async fn write(transaction: &Transaction<'_>, bodies: &[&Body]) -> Result<u64, Refusal> {
     let (last, survivors): (Vec<&Body>, Vec<&Body>) =
-        bodies.iter().partition(|body| body.loses_its_last() || body.is_newer);
+        bodies.iter().partition(|body| body.is_judged());
     let (doomed, drifted): (Vec<&Body>, Vec<&Body>) =
         last.into_iter().partition(|body| body.is_doomed());
     let mut written = 0;

@@ -37,6 +37,8 @@ pub async fn erase_the_innocent(stage: &Arc<Stage>) {
     number(&db, EXPIRE).await;
     let give_up = Instant::now() + DRAINS_WITHIN;
     loop {
+        // S3 refused their keys long enough.
+        db.execute(owner::REQUEUE_INNOCENT, &[]).await.expect("requeue");
         stage.program("cleanup-worker").args(&["run"]).output().await;
         let innocent = number(&db, owner::INNOCENT).await;
         match innocent {

@@ -15,6 +15,8 @@ use crate::{
 /// Expired pastes that nothing of the owner's refuses to delete.
 pub const INNOCENT: &str = "SELECT count(*) FROM pastes
     WHERE expires_at <= now() AND deletion_status <> 'DELETED' AND NOT owner_refuses(short_code)";
+pub const REQUEUE_INNOCENT: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
+    WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED' AND NOT owner_refuses(short_code)";
 /// One of these is locked.
 const LOCKS: [&str; 3] = [
     "SELECT FROM content ORDER BY random() LIMIT 1 FOR UPDATE",

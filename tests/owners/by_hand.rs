@@ -24,7 +24,7 @@ async fn shared(
     (worker, claim)
 }
 
-async fn end(world: &World, worker: &Arc<paste_cleanup::worker::Worker>) {
+async fn end_well(world: &World, worker: &Arc<paste_cleanup::worker::Worker>) {
     drain(worker).await;
     assert_eq!((world.count(REF_COUNT).await, world.count(LEFT).await), (1, 1));
     assert_eq!(world.read("live").await.as_deref(), Some("shared"));
@@ -39,7 +39,7 @@ async fn a_paste_put_back_by_hand_before_its_reference_goes_keeps_it_and_is_coun
     carry_out(&worker, &claim).await;
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (1, 2));
     assert_eq!(world.count(WRONG_COUNTS).await, 0);
-    end(&world, &worker).await;
+    end_well(&world, &worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn a_paste_put_back_by_hand_after_its_reference_went_does_not_get_it_back(
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
     let objects = worker.delete_objects(&claim, &released).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
-    end(&world, &worker).await;
+    end_well(&world, &worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,7 +69,7 @@ async fn a_paste_that_is_being_put_back_by_hand_when_its_references_go_is_waited
     putting.commit().await.expect("commit");
     releasing.await.expect("join");
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (1, 2));
-    end(&world, &worker).await;
+    end_well(&world, &worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn a_paste_of_a_claim_that_ended_does_not_get_its_reference_back_by_hand_e
     world.run_sql(PUT_BACK).await;
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
     world.sweep().await;
-    end(&world, &worker).await;
+    end_well(&world, &worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +97,7 @@ async fn a_paste_cannot_be_put_back_by_hand_while_it_is_undecided_whether_its_re
     assert_eq!(refused.code().map(|code| code.code().to_string()).as_deref(), Some("55P03"));
     releasing.commit().await.expect("commit");
     carry_out(&worker, &claim).await;
-    end(&world, &worker).await;
+    end_well(&world, &worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,4 +120,89 @@ async fn a_forgotten_transaction_that_put_one_paste_back_keeps_no_other_paste() 
     world.end_backoff().await;
     drain(&worker).await;
     world.assert_drained().await;
+}
+
+/// Two live pastes beside the two that are claimed; then `sql` is run before the release.
+async fn counts_after(sql: &str) -> (i64, i64) {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    world.put("live too", "shared", Never).await;
+    world.run_sql(sql).await;
+    carry_out(&worker, &claim).await;
+    let holders = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
+    (world.count(REF_COUNT).await, world.count(holders).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_became_of_a_claimed_paste_its_content_counts_those_that_hold_it() {
+    let buried =
+        "UPDATE pastes SET deletion_status = 'DELETED', claim_id = NULL, content_hash = NULL
+                  WHERE short_code = 'one'";
+    let emptied = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL,
+                          content_hash = NULL WHERE short_code = 'one'";
+    let stored_again = "DELETE FROM pastes WHERE short_code = 'one';
+         INSERT INTO pastes (short_code, content_hash) VALUES ('one', sha256('shared'))";
+    let deleted = "DELETE FROM pastes WHERE short_code = 'one'";
+    for sql in [buried, emptied, stored_again, deleted] {
+        let (count, holders) = counts_after(sql).await;
+        assert_eq!(count, holders, "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_put_back_by_hand_and_erased_by_another_claim_is_not_subtracted_twice() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    world.put("live too", "shared", Never).await;
+    world.run_sql(PUT_BACK).await;
+    drain(&world.worker().await).await;
+    carry_out(&worker, &claim).await;
+    assert_eq!((world.count(REF_COUNT).await, world.count(LEFT).await), (2, 2));
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_ended_by_hand_with_its_rows_in_one_transaction_gives_no_reference_back() {
+    let world = World::new().await;
+    let (worker, claim) = shared(&world).await;
+    worker.release(&claim).await.expect("release");
+    let end = format!("BEGIN; UPDATE deletion_claims SET reset_at = now(); {PUT_BACK}; COMMIT");
+    world.run_sql(&end).await;
+    assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
+    world.sweep().await;
+    end_well(&world, &worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_put_back_by_hand_takes_the_key_of_its_object_along() {
+    let world = World::new().await;
+    world.put("one", "own", Ago(61.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    worker.release(&claim).await.expect("release");
+    world.run_sql(PUT_BACK).await;
+    world.silence_claims(7201.0).await;
+    world.sweep().await;
+    world.end_backoff().await;
+    drain(&worker).await;
+    assert_eq!((world.count(LEFT).await, world.keys().await.len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_whose_content_came_back_from_a_backup_is_not_deleted_by_a_paste_that_owes_it() {
+    let world = World::new().await;
+    let key = world.put("one", "own", Ago(61.0)).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 1).await;
+    worker.release(&claim).await.expect("release");
+    world.silence_claims(7201.0).await;
+    world.sweep().await;
+    let restore = format!(
+        "INSERT INTO content (content_hash, s3_key, ref_count) VALUES (sha256('own'), '{key}', 1);
+         INSERT INTO pastes (short_code, content_hash) VALUES ('live', sha256('own'))"
+    );
+    world.run_sql(&restore).await;
+    world.end_backoff().await;
+    drain(&worker).await;
+    assert_eq!(world.read("live").await.as_deref(), Some("own"));
 }

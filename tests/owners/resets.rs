@@ -200,3 +200,22 @@ async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_la
     drain(&world.worker().await).await;
     world.assert_drained().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_a_trigger_keeps_rows_from_taking_stay_with_the_claim() {
+    for undo in ["RETURN OLD;", "NEW.doomed_key := OLD.doomed_key; RETURN NEW;"] {
+        let world = World::new().await;
+        decremented_claim(&world, 9).await;
+        let body = format!("IF OLD.short_code = 'p00000007' THEN {undo} END IF; RETURN NEW;");
+        trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", &body).await;
+        let swept = world.sweep().await;
+        assert_eq!((swept.reset.rows, swept.reset.left), (8, 1), "{undo}");
+        assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (8, 1), "{undo}");
+        assert_eq!(world.sweep().await.orphans, 0, "{undo}");
+        world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+        assert_eq!(world.sweep().await.orphans, 1, "{undo}");
+        world.end_backoff().await;
+        drain(&world.worker().await).await;
+        world.assert_drained().await;
+    }
+}

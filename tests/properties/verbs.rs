@@ -140,18 +140,23 @@ impl Reference {
 
     /// The batch's references go, and with the last one the body. Says how many counts were wrong.
     fn let_go(&mut self, id: i64, said: &Answer) -> usize {
-        let mut taken = self.claims[&id].taken.clone();
-        // A row that somebody has put back keeps its reference.
+        let taken = self.claims[&id].taken.clone();
         let ours = Status::InProgress(Some(id));
-        taken.retain(|code, _| self.pastes.get(code).is_none_or(|row| row.status == ours));
+        let is_ours = |code: &String| self.pastes.get(code).is_some_and(|row| row.status == ours);
+        // What something else has put back or deleted holds what the tables say.
+        let strays = taken.iter().filter(|(code, _)| !is_ours(code));
+        let strays: BTreeSet<u8> = strays.filter_map(|(_, taken)| taken.body).collect();
+        let mine: BTreeSet<String> = taken.keys().filter(|code| is_ours(code)).cloned().collect();
         let bodies: BTreeSet<u8> = taken.values().filter_map(|taken| taken.body).collect();
         let mut drift = 0;
         for body in bodies {
             let of_body = taken.iter().filter(|(_, taken)| taken.body == Some(body));
             let codes: BTreeSet<&String> = of_body.map(|(code, _)| code).collect();
-            let references = i32::try_from(codes.len()).expect("a small batch");
+            let references = codes.iter().filter(|code| mine.contains(**code)).count();
+            let references = i32::try_from(references).expect("a small batch");
             let key = self.content.get(&body).map(|content| &content.key);
             let is_newer = key.is_some_and(|key| !self.claims[&id].stored.contains(key));
+            let is_newer = is_newer || strays.contains(&body);
             let is_doubtful = is_newer || self.is_needed(body);
             let others = if is_doubtful { self.holders(body) } else { 0 };
             let Some(content) = self.content.get_mut(&body) else {

@@ -12,7 +12,7 @@ use tracing::{error, warn};
 
 use super::{
     IN_ORDER, LockedClaim, Reset, Why, close,
-    keys::{OWNERS, PendingKey, hand_on_keys},
+    keys::{OWNERS, PendingKey, hand_on_keys, taken},
     put_back,
 };
 use crate::{
@@ -28,13 +28,14 @@ use crate::{
 
 const LOCK: &str = include_str!("../../../sql/queries/reset_lock.sql");
 
-/// Puts back what can be put back. Nothing can: the claim stays open.
+/// Puts back what can be put back. Nothing can: the claim stays open, if Postgres refused it. Without a
+/// refusal, some key found no row to take it over.
 pub(super) async fn reset_good(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
     why: Why<'_>,
-    refusal: Error,
+    refusal: Option<Error>,
 ) -> Result<Reset, Error> {
     transaction.batch_execute(CAREFULLY).await?;
     transaction.batch_execute(IN_ORDER).await?;
@@ -47,14 +48,16 @@ pub(super) async fn reset_good(
     let put_back = PutBack { settings, claim, why, rows: Mutex::default() };
     let applied = apply_to_good(transaction, &codes, &Blame::default(), |_| false, &put_back).await;
     let failed = failed(applied)?;
-    if failed.len() == codes.len() {
-        return Err(refusal);
+    if let Some(refusal) = refusal {
+        if failed.len() == codes.len() {
+            return Err(refusal);
+        }
+        let id = claim.id;
+        warn!(claim = id, "claim {id}: not all pastes can be put back: {}", describe(&refusal));
     }
     for bad in &failed {
         error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
     }
-    let id = claim.id;
-    warn!(claim = id, "claim {id}: not all pastes can be put back: {}", describe(&refusal));
     failpoint::reached("reset.good_reset");
     let rows = put_back.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
     close(transaction, settings, claim, why, &kept, &rows).await
@@ -73,6 +76,7 @@ impl Write<String> for PutBack<'_> {
         let Self { settings, claim, why, rows } = self;
         Box::pin(async move {
             let put = put_back(transaction, settings, claim, *why, Some(part)).await?;
+            // Those that a trigger leaves as they were are not among them.
             let written = all_of(put.len() as u64, part.len())?;
             rows.lock().unwrap_or_else(PoisonError::into_inner).extend(put);
             Ok(written)
@@ -111,7 +115,7 @@ impl Write<PendingKey> for HandOn {
         Box::pin(async move {
             let told: [&(dyn ToSql + Sync); 4] = [&self.0, &owners, &keys, &None::<Vec<&str>>];
             let found = transaction.query(OWNERS, &told).await?;
-            all_of(found.len() as u64, part.len())
+            all_of(taken(&found).len() as u64, part.len())
         })
     }
 }

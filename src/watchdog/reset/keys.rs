@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use deadpool_postgres::Transaction;
-use tokio_postgres::{Error, types::ToSql};
+use tokio_postgres::{Error, Row, types::ToSql};
 use tracing::warn;
 
 use super::LockedClaim;
@@ -14,6 +14,12 @@ const SPARE_ROWS: &str = include_str!("../../../sql/queries/reset_spare_rows.sql
 
 /// The paste that must see to the deletion of an object, and the object's key.
 pub(super) type PendingKey = (String, String);
+
+/// The rows that have taken a key over.
+pub(super) fn taken(rows: &[Row]) -> HashSet<&str> {
+    let taken = rows.iter().filter(|row| row.get::<_, Option<bool>>("is_taken") == Some(true));
+    taken.map(|row| row.get("short_code")).collect()
+}
 
 /// Every key goes to its owner or, if that cannot be changed, to another row of the claim. Returns those
 /// for which there is none. `among`: rows that can be changed (`None` = all of the claim).
@@ -29,7 +35,7 @@ pub(super) async fn hand_on_keys(
         claim.keys.iter().map(|(owner, key)| (&**owner, &**key)).unzip();
     let owed: [&(dyn ToSql + Sync); 4] = [&claim.id, &owners, &keys, &among];
     let found = transaction.query(OWNERS, &owed).await?;
-    let found: HashSet<&str> = found.iter().map(|row| row.get("short_code")).collect();
+    let found: HashSet<&str> = taken(&found);
     let mut left: Vec<PendingKey> = claim.keys.clone();
     left.retain(|(owner, _)| !found.contains(&**owner));
     if left.is_empty() {
@@ -40,16 +46,12 @@ pub(super) async fn hand_on_keys(
     let spare = transaction.query(SPARE_ROWS, &[&claim.id, &needed, &among]).await?;
     let spare: Vec<&str> = spare.iter().map(|row| row.get("short_code")).collect();
     let keys: Vec<&str> = left.iter().take(spare.len()).map(|(_, key)| &**key).collect();
-    let taken = transaction.query(OWNERS, &[&claim.id, &spare, &keys, &among]).await?;
+    let took = transaction.query(OWNERS, &[&claim.id, &spare, &keys, &among]).await?;
     // A spare row, too, may have been deleted by hand in between.
-    let taken: HashSet<&str> = taken.iter().map(|row| row.get("short_code")).collect();
-    let taken: HashSet<String> = spare
-        .iter()
-        .zip(keys)
-        .filter(|(row, _)| taken.contains(*row))
-        .map(|(_, key)| key.into())
-        .collect();
-    left.retain(|(_, key)| !taken.contains(key));
+    let rows: HashSet<&str> = taken(&took);
+    let placed = spare.iter().zip(keys).filter(|(row, _)| rows.contains(*row));
+    let placed: HashSet<String> = placed.map(|(_, key)| key.into()).collect();
+    left.retain(|(_, key)| !placed.contains(key));
     for (owner, key) in &left {
         warn!(
             claim = claim.id,

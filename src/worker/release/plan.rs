@@ -1,6 +1,6 @@
 //! What a release will do to each body of its batch, decided under the bodies' locks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::Row;
 
@@ -40,21 +40,30 @@ pub(super) struct Body {
     pub is_newer: bool,
     /// Its time of creation is in the future: it counts as newer, but may be older.
     pub is_from_the_future: bool,
+    /// Some of its pastes are not the claim's any more: nothing tells what became of their references.
+    pub has_strays: bool,
     /// Rows outside this batch that still hold it. Counted only if somebody needs it although it
-    /// would lose its last reference, or if it is newer.
+    /// would lose its last reference, if it is newer, or if it has strays.
     pub other_holders: i64,
 }
 
 impl Body {
-    pub fn new(row: &Row, references: &References<'_>) -> Self {
+    pub fn new(row: &Row, references: &References<'_>, strays: &HashSet<String>) -> Self {
         let hash: Vec<u8> = row.get("content_hash");
-        let pastes = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
+        let all = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
+        let ours = all.iter().filter(|paste| !strays.contains(&paste.short_code));
+        let pastes: Vec<&&Paste> = ours.collect();
         Self {
             s3_key: row.get("s3_key"),
             ref_count: row.get("ref_count"),
             size_bytes: row.get("size_bytes"),
             references: i32::try_from(pastes.len()).unwrap_or(i32::MAX),
-            heir: pastes.first().map(|paste| paste.short_code.clone()).unwrap_or_default(),
+            heir: pastes
+                .first()
+                .or(all.first().as_ref())
+                .map(|paste| paste.short_code.clone())
+                .unwrap_or_default(),
+            has_strays: pastes.len() < all.len(),
             is_fresh: !pastes.iter().any(|paste| paste.failed_before),
             is_newer: row.get("is_newer"),
             is_from_the_future: row.get("is_from_the_future"),
@@ -74,15 +83,20 @@ impl Body {
         self.loses_its_last() && (!self.is_newer || self.is_from_the_future)
     }
 
+    /// Its count was looked into: it goes, or gets the recount.
+    pub fn is_judged(&self) -> bool {
+        self.loses_its_last() || self.is_newer || self.has_strays
+    }
+
     /// By its count, or by a recount, and by the tables, nobody else needs it.
     pub fn is_doomed(&self) -> bool {
-        (self.loses_its_last() || self.is_newer) && self.other_holders == 0
+        self.is_judged() && self.other_holders == 0
     }
 
     /// The count says something else than the tables.
     pub fn drifted(&self) -> bool {
         let left = self.ref_count - i64::from(self.references);
-        left < 0 || ((left == 0 || self.is_newer) && self.other_holders != left)
+        left < 0 || (self.is_judged() && self.other_holders != left)
     }
 }
 
@@ -95,6 +109,8 @@ pub(super) struct Plan {
     pub bad: Vec<Bad>,
     /// Content has keys that some stores take for others.
     pub keys_are_odd: bool,
+    /// Pastes that are not the claim's any more.
+    pub strays: HashSet<String>,
 }
 
 impl Plan {
@@ -108,7 +124,8 @@ impl Plan {
     ) {
         self.bodies.retain(|body| body.hash != hash);
         let pastes = references.get(hash).map(Vec::as_slice).unwrap_or_default();
-        self.bad.extend(pastes.iter().map(|paste| Bad {
+        let ours = pastes.iter().filter(|paste| !self.strays.contains(&paste.short_code));
+        self.bad.extend(ours.map(|paste| Bad {
             short_code: paste.short_code.clone(),
             error: error.into(),
             owed_key: None,

@@ -1,42 +1,36 @@
-//! Pastes that something else has put back while they were claimed. They keep their references, so the
-//! claim must not let go of these. One that was deleted has none any more, and is let go of as usual.
+//! Pastes that are not the claim's any more: something else has put them back or deleted them while they
+//! were claimed. Nothing tells what became of their references, so their content is recounted.
 
 use std::collections::HashSet;
 
 use deadpool_postgres::Transaction;
 use tracing::warn;
 
-use super::{Locked, References, TryError};
+use super::TryError;
 use crate::claim::Claim;
 
 const THERE: &str = include_str!("../../../sql/queries/finish_there.sql");
 
-/// Leaves the references of such pastes as they are.
-pub(super) async fn leave_out(
+/// Returns their short codes. Asked after their content is locked.
+pub(super) async fn taken_away(
     transaction: &Transaction<'_>,
     claim: &Claim,
-    references: &mut References<'_>,
-    locked: &mut Locked,
-) -> Result<(), TryError> {
+) -> Result<HashSet<String>, TryError> {
     let id = claim.fence.claim;
-    let codes: Vec<&str> = claim.pastes.iter().map(|paste| &*paste.short_code).collect();
-    let there = transaction.query(THERE, &[&codes, &id]).await?;
-    let not_ours = there.iter().filter(|row| !row.get::<_, bool>("is_ours"));
-    let not_ours: HashSet<&str> = not_ours.map(|row| row.get("short_code")).collect();
-    if not_ours.is_empty() {
-        return Ok(());
+    let mut codes: HashSet<String> =
+        claim.pastes.iter().map(|paste| paste.short_code.clone()).collect();
+    let asked: Vec<&str> = claim.pastes.iter().map(|paste| &*paste.short_code).collect();
+    for row in transaction.query(THERE, &[&asked, &id]).await? {
+        if row.get("is_ours") {
+            codes.remove(row.get::<_, &str>("short_code"));
+        }
     }
-    warn!(
-        claim = id,
-        rows = not_ours.len(),
-        "claim {id}: something else has put back {} of its pastes",
-        not_ours.len()
-    );
-    for pastes in references.values_mut() {
-        pastes.retain(|paste| !not_ours.contains(&*paste.short_code));
+    if !codes.is_empty() {
+        let rows = codes.len();
+        warn!(
+            claim = id,
+            rows, "claim {id}: something else put back or deleted {rows} of its pastes"
+        );
     }
-    references.retain(|_, pastes| !pastes.is_empty());
-    locked.rows.retain(|row| references.contains_key(row.get::<_, &[u8]>("content_hash")));
-    locked.by_others.retain(|hash| references.contains_key(&**hash));
-    Ok(())
+    Ok(codes)
 }
