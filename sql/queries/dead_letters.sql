@@ -1,7 +1,8 @@
 -- Dead letters, the longest overdue first.
 -- $1 a piece of last_error (NULL = any), $2 how many.
 SELECT short_code, attempts::int AS attempts, last_error, doomed_key,
-       (extract(epoch FROM now() - expires_at))::bigint AS overdue_s
+       -- Infinite times cannot be subtracted: -infinity counts as 1970.
+       (extract(epoch FROM now() - greatest(expires_at, 'epoch')))::bigint AS overdue_s
 FROM pastes
 WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED'
   AND ($1::text IS NULL OR position($1 IN last_error) > 0)

@@ -7,9 +7,11 @@ SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.doomed_ke
        p.claim_id IS NULL AND p.retry_at > p.deletion_initiated_at AS waits_for_content,
        (SELECT u.error FROM cleanup_unclaimable u
         WHERE u.short_code = p.short_code AND u.retry_at > now()) AS unclaimable,
-       (extract(epoch FROM now() - p.expires_at))::float8 AS overdue_s,
+       -- Infinite times cannot be subtracted: -infinity counts as 1970, infinity as never.
+       CASE WHEN p.expires_at < 'infinity'
+            THEN (extract(epoch FROM now() - greatest(p.expires_at, 'epoch')))::float8 END AS overdue_s,
        CASE WHEN p.retry_at < 'infinity'
-            THEN (extract(epoch FROM p.retry_at - now()))::float8 END AS retry_in_s,
+            THEN (extract(epoch FROM greatest(p.retry_at, 'epoch') - now()))::float8 END AS retry_in_s,
        (extract(epoch FROM now() - p.deletion_initiated_at))::float8 AS in_progress_s,
        claim.id IS NOT NULL AND claim.finished_at IS NULL AND claim.reset_at IS NULL
            AS claim_is_open,

@@ -25,7 +25,7 @@ use crate::{
     claim::{Claim, Released, StepError},
     failpoint,
     postgres::{
-        Fault,
+        Fault, Unreadable,
         bisect::{Refusal, Write, Writing, all_of, apply_to_good},
         describe,
     },
@@ -128,8 +128,9 @@ impl Worker {
         locked: Locked,
     ) -> Result<Plan, TryError> {
         failpoint::reached("release.content_locked");
-        let mut bodies: Vec<Body> =
-            locked.rows.iter().map(|row| Body::new(row, references)).collect();
+        let bodies = locked.rows.iter().map(|row| Body::new(row, references));
+        let bodies: Result<Vec<Body>, Unreadable> = bodies.collect();
+        let mut bodies = bodies.map_err(|error| TryError::GiveBack(error.to_string()))?;
         let last = |body: &&Body| body.loses_its_last() && !body.is_newer;
         let last: Vec<&[u8]> = bodies.iter().filter(last).map(|body| &*body.hash).collect();
         let needed = transaction.prepare_cached(STILL_NEEDED).await?;

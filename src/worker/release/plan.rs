@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use crate::{
     claim::{Claim, Doomed, Paste, Released},
     objects::is_odd,
+    postgres::{Unreadable, read},
     worker::detach::Bad,
 };
 
@@ -44,11 +45,11 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub fn new(row: &Row, references: &References<'_>) -> Self {
-        let hash: Vec<u8> = row.get("content_hash");
+    pub fn new(row: &Row, references: &References<'_>) -> Result<Self, Unreadable> {
+        let hash: Vec<u8> = read(row, "content", "content_hash")?;
         let pastes = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
-        Self {
-            s3_key: row.get("s3_key"),
+        Ok(Self {
+            s3_key: read(row, "content", "s3_key")?,
             ref_count: row.get("ref_count"),
             size_bytes: row.get("size_bytes"),
             references: i32::try_from(pastes.len()).unwrap_or(i32::MAX),
@@ -57,7 +58,7 @@ impl Body {
             is_newer: row.get("is_newer"),
             other_holders: 0,
             hash,
-        }
+        })
     }
 
     /// By its count, this batch holds the last references.
