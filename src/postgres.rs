@@ -2,6 +2,7 @@
 
 mod acknowledged;
 pub mod bisect;
+mod column;
 mod fault;
 mod hosts;
 mod session;
@@ -9,6 +10,7 @@ mod session;
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Result, anyhow};
+pub use column::{Unreadable, read};
 use deadpool_postgres::{
     Hook, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };

@@ -1,7 +1,7 @@
 -- The fleet at a glance, without the backlog's size. No full count: each is found by an index of few
 -- rows. $1 stuck_after in seconds.
 SELECT
-    (SELECT extract(epoch FROM now() - expires_at)::float8 FROM pastes
+    (SELECT extract(epoch FROM now() - greatest(expires_at, 'epoch'))::float8 FROM pastes
      WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
        -- Those have no age; they are a figure of their own.

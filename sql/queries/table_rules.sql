@@ -33,7 +33,7 @@ WITH ours AS (
            ('cleanup_fleet', 'singleton', true, 1, false, ARRAY['boolean']),
            ('cleanup_migrations', 'version', true, 1, false, ARRAY['integer'])
 ), columns AS (
-    SELECT t.oid AS table_oid, w.*, a.attnum, a.attnotnull, a.atttypmod,
+    SELECT t.oid AS table_oid, w.*, a.attnum, a.attnotnull, a.atttypmod, a.attcollation,
            format_type(a.atttypid, NULL) AS type, format_type(a.atttypid, a.atttypmod) AS full_type
       FROM wanted w
       JOIN ours t ON t.table_name = w.table_name AND t.relkind = 'r'
@@ -81,6 +81,13 @@ SELECT format('%s.%s is %s, and times of less than a microsecond''s precision ca
               table_name, column_name, full_type),
        format('run ALTER TABLE %s ALTER COLUMN %I TYPE timestamptz', table_oid::regclass, column_name)
   FROM columns WHERE exact AND type = ANY (types) AND atttypmod BETWEEN 0 AND 5
+UNION ALL
+-- It takes different keys for equal, and knows neither LIKE nor regular expressions.
+SELECT format('%s.%s has the non-deterministic collation %I', table_name, column_name, l.collname),
+       format('run ALTER TABLE %s ALTER COLUMN %I TYPE %s COLLATE "default"', table_oid::regclass,
+              column_name, full_type)
+  FROM columns c JOIN pg_collation l ON l.oid = c.attcollation
+ WHERE NOT l.collisdeterministic
 UNION ALL
 SELECT format('pastes.deletion_status is %s', full_type), 'it must hold 20 characters'
   FROM columns

@@ -17,11 +17,13 @@ use crate::{
     failpoint,
     fleet::OtherBucket,
     migrate::{self, SchemaError},
-    postgres::{BY_KEY, Fault, answered, describe_pool, is_hopeless},
+    postgres::{BY_KEY, Fault, Unreadable, answered, describe_pool, is_hopeless, read},
 };
 
 const TURN: &str = include_str!("../../sql/queries/claim_turn.sql");
 const CLAIM: &str = include_str!("../../sql/queries/claim.sql");
+/// Whose columns a claim reads.
+const PASTES: &str = "pastes";
 /// No other plan than the walk along pastes_due_idx, whatever the statistics say or do not say.
 pub const ONE_PLAN: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off";
 
@@ -50,6 +52,8 @@ pub enum ClaimError {
     /// Somebody has bound the database to another bucket while this worker ran.
     #[error(transparent)]
     Bucket(#[from] OtherBucket),
+    #[error("claiming failed: {0}")]
+    Unreadable(#[from] Unreadable),
     /// Fewer rows were marked than were picked: a careful claim finds out which.
     #[error("claiming failed: not all pastes could be marked")]
     Swallowed,
@@ -79,7 +83,11 @@ impl ClaimError {
     pub fn is_hopeless(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_hopeless(error),
-            Self::Schema(_) | Self::Bucket(_) | Self::Database(_) | Self::Retimed => true,
+            Self::Schema(_)
+            | Self::Bucket(_)
+            | Self::Unreadable(_)
+            | Self::Database(_)
+            | Self::Retimed => true,
             Self::Postgres(_) | Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
         }
     }
@@ -206,12 +214,13 @@ impl Worker {
             return Ok(None);
         }
         failpoint::reached("claim.marked");
+        let claim = to_claim(&rows, self.id, started)?;
         transaction.commit().await.map_err(answered_no)?;
         failpoint::reached("claim.committed");
         self.open.regain_sight(1);
         self.blame.claim.succeeded();
         self.tally.claimed(started.elapsed());
-        Ok(to_claim(rows, self.id, started))
+        Ok(claim)
     }
 }
 
@@ -229,29 +238,31 @@ fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
 }
 
 /// What the claim's statement returned. `None`: nothing.
-fn to_claim(rows: Vec<Row>, worker: Uuid, asked_at: Instant) -> Option<Claim> {
-    let fence = Fence { claim: rows.first()?.get("claim_id"), worker };
+fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Claim>, Unreadable> {
+    let Some(first) = rows.first() else {
+        return Ok(None);
+    };
     let mut last_due = SystemTime::UNIX_EPOCH;
     let mut pastes = Vec::with_capacity(rows.len());
     for row in rows {
-        last_due = last_due.max(row.get("due_at"));
-        let (expired, now): (SystemTime, SystemTime) =
-            (row.get("expires_at"), row.get("deletion_initiated_at"));
+        last_due = last_due.max(read(row, PASTES, "due_at")?);
+        let expired: SystemTime = read(row, PASTES, "expires_at")?;
+        let now: SystemTime = read(row, PASTES, "deletion_initiated_at")?;
         pastes.push(Paste {
-            short_code: row.get("short_code"),
-            content_hash: row.get("content_hash"),
-            doomed_key: row.get("doomed_key"),
+            short_code: read(row, PASTES, "short_code")?,
+            content_hash: read(row, PASTES, "content_hash")?,
+            doomed_key: read(row, PASTES, "doomed_key")?,
             attempts: row.get("attempts"),
             failed_before: row.get("failed_before"),
             overdue: now.duration_since(expired).unwrap_or_default(),
         });
     }
-    Some(Claim {
-        fence,
+    Ok(Some(Claim {
+        fence: Fence { claim: read(first, PASTES, "claim_id")?, worker },
         pastes,
         asked_at,
         last_due,
         lock_wait: Duration::ZERO,
         lock_hold: Duration::ZERO,
-    })
+    }))
 }

@@ -25,7 +25,7 @@ use crate::{
     claim::{Claim, Released, StepError},
     failpoint,
     postgres::{
-        Fault,
+        Fault, Unreadable,
         bisect::{Refusal, SWALLOWED, Write, Writing, all_of, apply_to_good},
         describe,
     },
@@ -134,8 +134,9 @@ impl Worker {
         strays: HashSet<String>,
     ) -> Result<Plan, TryError> {
         failpoint::reached("release.content_locked");
-        let mut bodies: Vec<Body> =
-            locked.rows.iter().map(|row| Body::new(row, references, &strays)).collect();
+        let bodies = locked.rows.iter().map(|row| Body::new(row, references, &strays));
+        let bodies: Result<Vec<Body>, Unreadable> = bodies.collect();
+        let mut bodies = bodies.map_err(|error| TryError::GiveBack(error.to_string()))?;
         let last = bodies.iter().filter(|body| body.may_go());
         let last: Vec<&[u8]> = last.map(|body| &*body.hash).collect();
         let needed = transaction.prepare_cached(STILL_NEEDED).await?;

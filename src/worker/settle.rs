@@ -180,6 +180,7 @@ impl Worker {
                 tokio::time::sleep(backoff(tries)).await;
             }
             tries += 1;
+            self.forget_statements();
             let read = self.read_back(fence).await;
             if read.is_err() && matches!(error, TryError::NotFenced) {
                 warn!(claim = fence.claim, "claim {}: held back by the fence", fence.claim);

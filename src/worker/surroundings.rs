@@ -33,6 +33,7 @@ impl Drain {
         let pause = backoff(self.troubles + 2).min(patience);
         self.wait_for(("surroundings", &reason), pause).await;
         self.troubles += 1;
+        self.worker.forget_statements();
         if let Some(looked) = self.unless_stopped(self.worker.surroundings()).await {
             self.trouble = looked.err();
         }
@@ -61,6 +62,12 @@ impl Drain {
 }
 
 impl Worker {
+    /// Lets every connection prepare its statements anew. Somebody may have altered a column: a statement
+    /// that was prepared before answers 0A000 for good then.
+    pub(super) fn forget_statements(&self) {
+        self.pool.manager().statement_caches.clear();
+    }
+
     /// Do Postgres, S3 and, if it is waited for, Redis answer? Also settles claims whose answer was
     /// lost.
     async fn surroundings(&self) -> Result<(), String> {

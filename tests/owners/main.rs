@@ -1,6 +1,7 @@
 //! Tables and stores that other people own: their triggers, constraints, locks, renames and restores
 //! stop nothing, cost no innocent paste anything, and make no count wrong.
 
+mod altered;
 mod buckets;
 mod by_hand;
 mod claim_ids;

@@ -156,3 +156,22 @@ async fn sizes_of_any_integral_kind_are_adopted_and_counted() {
     let ran = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!((ran.code(), &ran.json()["bytes_freed"]), (0, &7.into()), "{}", ran.stderr());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collation_that_takes_different_keys_for_equal_is_refused_by_name() {
+    let blur = "CREATE COLLATION blur (provider = icu, locale = 'und-u-ks-level2',
+                                       deterministic = false)";
+    for (table, column) in [("content", "s3_key"), ("pastes", "short_code")] {
+        let change = format!("{blur}; ALTER TABLE {table} ALTER {column} TYPE text COLLATE blur");
+        let name = format!("{table}.{column} has the non-deterministic collation");
+        let before = world_with(&format!("{SEEDS_TABLES}; {change}")).await;
+        assert_says(&migrate(&before, &[]).await, &[&name, "COLLATE"]);
+    }
+    // What keeps the column from being altered is in its owner's hands.
+    let later = format!(
+        "{blur}; DROP TRIGGER pastes_guard ON pastes;
+                         ALTER TABLE pastes ALTER short_code TYPE text COLLATE blur"
+    );
+    let name = "pastes.short_code has the non-deterministic collation blur";
+    assert_refused_later(&later, &[name, "COLLATE"]).await;
+}

@@ -3,18 +3,19 @@
 //! bisection, and remembered in `cleanup_unclaimable`, for nothing can be noted in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, types::ToSql};
 use tracing::warn;
 
-use super::{ClaimError, Wanted, Worker, expect_our_time, most_attempts, to_claim};
+use super::{ClaimError, PASTES, Wanted, Worker, expect_our_time, most_attempts, to_claim};
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
     postgres::{
-        Fault,
+        Fault, Unreadable,
         bisect::{
             ApplyError, Blame, CAREFULLY, Failed, IN_A_ROW, Write, Writing, all_of, apply_to_good,
         },
+        read,
     },
 };
 
@@ -71,7 +72,7 @@ impl Worker {
         let (mut transaction, _) = self.begin_claim(client).await?;
         transaction.batch_execute(CAREFULLY).await?;
         let rows = transaction.query(candidates, asked).await?;
-        let codes: Vec<String> = rows.iter().map(|row| row.get("short_code")).collect();
+        let codes: Vec<String> = short_codes(&rows)?;
         if codes.is_empty() {
             transaction.rollback().await?;
             return Ok(Found::Nothing);
@@ -87,6 +88,7 @@ impl Worker {
             let error = unclaimable.first().map(|failed| failed.error.clone());
             return Err(ClaimError::Waiting(error.unwrap_or_default()));
         }
+        let claimed = to_claim(&rows, self.id, started)?;
         match rows.is_empty() {
             true => savepoint.rollback().await?,
             false => savepoint.commit().await?,
@@ -103,7 +105,7 @@ impl Worker {
         self.tally.claimed(started.elapsed());
         let tried = unclaimable.into_iter().filter(|failed| failed.was_tried);
         self.tally.failed(tried.map(|failed| failed.unit));
-        Ok(to_claim(rows, self.id, started).map_or(Found::Unclaimable, Found::Claim))
+        Ok(claimed.map_or(Found::Unclaimable, Found::Claim))
     }
 
     /// Marks what can be marked, and returns the rest. When all of those that are due first fail,
@@ -120,7 +122,7 @@ impl Worker {
             Err(ApplyError::Database(failed)) => failed,
         };
         let newest = transaction.query(NEWEST, &[&SOME, &0]).await?;
-        let newest: Vec<String> = newest.iter().map(|row| row.get("short_code")).collect();
+        let newest = short_codes(&newest)?;
         let newest: Vec<String> =
             newest.into_iter().filter(|code| !failed.iter().any(|bad| bad.unit == *code)).collect();
         match mark(transaction, claim, &newest, &Blame::default()).await {
@@ -168,6 +170,10 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+fn short_codes(rows: &[Row]) -> Result<Vec<String>, Unreadable> {
+    rows.iter().map(|row| read(row, PASTES, "short_code")).collect()
 }
 
 async fn mark(

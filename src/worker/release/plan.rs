@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use crate::{
     claim::{Claim, Doomed, Paste, Released},
     objects::is_odd,
+    postgres::{Unreadable, read},
     worker::detach::Bad,
 };
 
@@ -48,13 +49,17 @@ pub(super) struct Body {
 }
 
 impl Body {
-    pub fn new(row: &Row, references: &References<'_>, strays: &HashSet<String>) -> Self {
-        let hash: Vec<u8> = row.get("content_hash");
+    pub fn new(
+        row: &Row,
+        references: &References<'_>,
+        strays: &HashSet<String>,
+    ) -> Result<Self, Unreadable> {
+        let hash: Vec<u8> = read(row, "content", "content_hash")?;
         let all = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
         let ours = all.iter().filter(|paste| !strays.contains(&paste.short_code));
         let pastes: Vec<&&Paste> = ours.collect();
-        Self {
-            s3_key: row.get("s3_key"),
+        Ok(Self {
+            s3_key: read(row, "content", "s3_key")?,
             ref_count: row.get("ref_count"),
             size_bytes: row.get("size_bytes"),
             references: i32::try_from(pastes.len()).unwrap_or(i32::MAX),
@@ -69,7 +74,7 @@ impl Body {
             is_from_the_future: row.get("is_from_the_future"),
             other_holders: 0,
             hash,
-        }
+        })
     }
 
     /// By its count, this batch holds the last references.
