@@ -6,6 +6,7 @@ mod by_hand;
 mod claim_ids;
 mod created_at;
 mod drained;
+mod hostile_settings;
 mod leftovers;
 mod locks;
 mod missing_content;
