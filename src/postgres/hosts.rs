@@ -4,9 +4,13 @@
 use std::{error::Error as _, io, pin::Pin, time::Duration};
 
 use deadpool_postgres::{ClientWrapper, Connect, HookError};
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinHandle,
+    time::timeout,
+};
 use tokio_postgres::{
-    Client, Config, Error, NoTls, SimpleQueryMessage,
+    Client, Config, Connection, Error, NoTls, SimpleQueryMessage,
     config::{Host, LoadBalanceHosts, TargetSessionAttrs},
     error::SqlState,
 };
@@ -14,6 +18,8 @@ use tracing::info;
 
 use super::{CONNECT_TIMEOUT, Target, acknowledged::carry};
 
+const NO_TRANSACTION_TIMEOUT: &str =
+    include_str!("../../sql/queries/session_no_transaction_timeout.sql");
 const READ_ONLY: &str = include_str!("../../sql/queries/read_only.sql");
 
 type Connected = (Client, JoinHandle<()>);
@@ -53,14 +59,8 @@ impl Target {
 
     async fn connect_to(&self, host: &Config) -> Result<Connected, Error> {
         match &self.tls {
-            Some(tls) => {
-                let (client, connection) = host.connect(tls.clone()).await?;
-                Ok((client, tokio::spawn(carry(connection))))
-            }
-            None => {
-                let (client, connection) = host.connect(NoTls).await?;
-                Ok((client, tokio::spawn(carry(connection))))
-            }
+            Some(tls) => begin(host.connect(tls.clone()).await?).await,
+            None => begin(host.connect(NoTls).await?).await,
         }
     }
 
@@ -81,6 +81,23 @@ impl Target {
         }
         Ok(())
     }
+}
+
+/// Starts a session, and sets what only newer servers know: in the options that every session is started
+/// with, an older one would refuse it.
+async fn begin<S, T>((client, connection): (Client, Connection<S, T>)) -> Result<Connected, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let version = connection.parameter("server_version").unwrap_or_default();
+    let major = version.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    let has_transaction_timeout = major.parse().is_ok_and(|major: u32| major >= 17);
+    let carrying = tokio::spawn(carry(connection));
+    if has_transaction_timeout {
+        client.batch_execute(NO_TRANSACTION_TIMEOUT).await?;
+    }
+    Ok((client, carrying))
 }
 
 impl Connect for Target {

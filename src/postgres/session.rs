@@ -22,10 +22,14 @@ const SESSION_MARKED: &str = include_str!("../../sql/queries/session_marked.sql"
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Times are in milliseconds. No session holds anything for long: a worker frozen in the middle of
 /// a transaction loses its locks, and writers and watchdog go on.
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 15] = [
     ("statement_timeout", "60000"),
     ("lock_timeout", "5000"),
     ("idle_in_transaction_session_timeout", "5000"),
+    // An audit and a pool keep sessions that do nothing for a while.
+    ("idle_session_timeout", "0"),
+    // A row's error is bisected and named in the same session.
+    ("exit_on_error", "off"),
     ("default_transaction_isolation", "read committed"),
     ("synchronous_commit", "on"),
     // Below that Postgres would not tell of a COMMIT that the standby has not confirmed.
@@ -37,6 +41,12 @@ const SETTINGS: [(&str, &str); 10] = [
     // A holder that a policy hides makes its body look like nobody's: an error, not fewer rows.
     ("row_security", "off"),
     ("TimeZone", "UTC"),
+    // Names, types and predicates of the catalog are compared with those in our statements.
+    ("quote_all_identifiers", "off"),
+    // Patterns in our statements have backslashes.
+    ("standard_conforming_strings", "on"),
+    // The bounds of histograms are written as text.
+    ("extra_float_digits", "1"),
 ];
 /// A second connection that takes longer than this is not worth the wait.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);

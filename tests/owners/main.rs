@@ -8,6 +8,7 @@ mod claim_ids;
 mod clocks;
 mod created_at;
 mod drained;
+mod hostile_settings;
 mod leftovers;
 mod locks;
 mod missing_content;
