@@ -36,7 +36,8 @@ GRANT DELETE,
       UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
               last_error, content_hash)
    ON pastes TO cleanup_worker;
-GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count, created_at), UPDATE (ref_count)
+GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count, created_at),
+      UPDATE (ref_count, created_at)
    ON content TO cleanup_worker;
 GRANT SELECT, INSERT, UPDATE ON deletion_claims TO cleanup_worker;
 -- To move claim ids past those in use after a restore. Inserting needs no right on the sequence.

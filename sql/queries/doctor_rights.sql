@@ -7,7 +7,7 @@ WITH needed (target, privilege, columns) AS (VALUES
     ('pastes', 'UPDATE', '{deletion_status,deletion_initiated_at,claim_id,attempts,retry_at,doomed_key,last_error,content_hash}'),
     ('content', 'DELETE', NULL),
     ('content', 'SELECT', '{content_hash,s3_key,size_bytes,ref_count,created_at}'),
-    ('content', 'UPDATE', '{ref_count}'),
+    ('content', 'UPDATE', '{ref_count,created_at}'),
     ('deletion_claims', 'SELECT', NULL),
     ('deletion_claims', 'INSERT', NULL),
     ('deletion_claims', 'UPDATE', NULL),

@@ -8,6 +8,8 @@ SELECT content_hash, s3_key, coalesce(size_bytes, 0)::bigint AS size_bytes,
        -- Stored again since this batch was claimed: its references were never part of that count.
        coalesce(created_at > (SELECT claimed_at FROM deletion_claims WHERE id = $2), false)
            AS is_newer,
+       -- Cannot be true: from when the clock was ahead. Whether it was stored again is not known then.
+       coalesce(created_at > clock_timestamp(), false) AS is_from_the_future,
        -- As in content_odd_key_idx, which is empty almost everywhere.
        EXISTS (SELECT FROM content odd
                WHERE odd.s3_key ~ '^/|//|/$|\\|(^|/)\.\.?(/|$)'

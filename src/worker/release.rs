@@ -130,12 +130,13 @@ impl Worker {
         failpoint::reached("release.content_locked");
         let mut bodies: Vec<Body> =
             locked.rows.iter().map(|row| Body::new(row, references)).collect();
-        let last = |body: &&Body| body.loses_its_last() && !body.is_newer;
-        let last: Vec<&[u8]> = bodies.iter().filter(last).map(|body| &*body.hash).collect();
+        let last = bodies.iter().filter(|body| body.may_go());
+        let last: Vec<&[u8]> = last.map(|body| &*body.hash).collect();
         let needed = transaction.prepare_cached(STILL_NEEDED).await?;
         let needed = transaction.query(&needed, &[&last]).await?;
         let needed = needed.iter().map(|row| row.get::<_, Vec<u8>>("content_hash"));
-        let newer = bodies.iter().filter(|body| body.is_newer).map(|body| body.hash.clone());
+        let newer = bodies.iter().filter(|body| body.is_newer && !body.may_go());
+        let newer = newer.map(|body| body.hash.clone());
         let doubtful: Vec<Vec<u8>> = needed.chain(newer).collect();
         if !doubtful.is_empty() {
             recount(transaction, &doubtful, &mut bodies).await?;

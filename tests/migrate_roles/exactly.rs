@@ -68,7 +68,7 @@ cleanup_worker | cleanup_migrations | SELECT
 cleanup_worker | cleanup_runs | INSERT, SELECT, UPDATE
 cleanup_worker | cleanup_unclaimable | DELETE, INSERT, SELECT, UPDATE
 cleanup_worker | content | DELETE, SELECT (content_hash, created_at, ref_count, s3_key, size_bytes), \
-UPDATE (ref_count)
+UPDATE (created_at, ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
 cleanup_worker | deletion_claims_id_seq | SELECT, UPDATE
 cleanup_worker | pastes | DELETE, \

@@ -38,6 +38,8 @@ pub(super) struct Body {
     /// It was stored again since the batch was claimed: a count that was too low let an earlier
     /// incarnation go. This one's count never had the batch's references in it.
     pub is_newer: bool,
+    /// Its time of creation is in the future: it counts as newer, but may be older.
+    pub is_from_the_future: bool,
     /// Rows outside this batch that still hold it. Counted only if somebody needs it although it
     /// would lose its last reference, or if it is newer.
     pub other_holders: i64,
@@ -55,6 +57,7 @@ impl Body {
             heir: pastes.first().map(|paste| paste.short_code.clone()).unwrap_or_default(),
             is_fresh: !pastes.iter().any(|paste| paste.failed_before),
             is_newer: row.get("is_newer"),
+            is_from_the_future: row.get("is_from_the_future"),
             other_holders: 0,
             hash,
         }
@@ -63,6 +66,12 @@ impl Body {
     /// By its count, this batch holds the last references.
     pub fn loses_its_last(&self) -> bool {
         self.ref_count <= i64::from(self.references)
+    }
+
+    /// By its count it may go, if no other paste needs it. Newer content is recounted instead. With a time
+    /// in the future nearly all of it is old: counted anew one by one, a night took seven times as long.
+    pub fn may_go(&self) -> bool {
+        self.loses_its_last() && (!self.is_newer || self.is_from_the_future)
     }
 
     /// By its count, or by a recount, and by the tables, nobody else needs it.

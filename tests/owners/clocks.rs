@@ -1,0 +1,154 @@
+//! The server's clock was ahead once: times in the far future hide no paste and no claim for good, make
+//! no count wrong, and every program names them.
+
+use super::{support::*, *};
+
+/// Times that a clock or a mistake leaves behind.
+const FUTURE: [&str; 2] = ["now() + interval '10 years'", "'infinity'"];
+const IN_PROGRESS: &str =
+    "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_its_worker_had_time_for_another() {
+    for future in FUTURE {
+        let world = World::new().await;
+        world.put_many(5, 5).await;
+        let worker = world.worker().await;
+        claim_some(&worker, 5).await;
+        world.run_sql(&format!("UPDATE deletion_claims SET heartbeat_at = {future}")).await;
+        assert_eq!(world.sweep().await.reset.claims, 0, "it may be alive");
+        let counts = "SELECT count(*) FROM deletion_claims WHERE heartbeat_at <= now()
+                      AND heartbeat_at > now() - interval '1 hour' AND reset_at IS NULL";
+        assert_eq!(world.count(counts).await, 1, "its time begins at the sweep");
+        world.silence_claims(7201.0).await;
+        assert_eq!(world.sweep().await.reset.rows, 5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_that_is_some_seconds_ahead_is_left_alone() {
+    let world = World::new().await;
+    world.put_many(5, 5).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 5).await;
+    world.run_sql("UPDATE deletion_claims SET heartbeat_at = now() + interval '45 seconds'").await;
+    let before = world.text("SELECT heartbeat_at::text FROM deletion_claims").await;
+    world.sweep().await;
+    assert_eq!(world.text("SELECT heartbeat_at::text FROM deletion_claims").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_in_progress_since_the_future_are_reset_after_stuck_after() {
+    for future in FUTURE {
+        let world = World::new().await;
+        world.put_many(20, 20).await;
+        let marked = format!(
+            "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS', deletion_initiated_at = {future}"
+        );
+        world.run_sql(&marked).await;
+        assert_eq!(world.sweep().await.orphans, 0, "whoever marked them may be at work");
+        let counts = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()
+                      AND deletion_initiated_at > now() - interval '1 hour'";
+        assert_eq!(world.count(counts).await, 20);
+        world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
+        assert_eq!((world.sweep().await.orphans, world.count(IN_PROGRESS).await), (20, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_vanished_claim_from_the_future_come_back() {
+    let world = World::new().await;
+    world.put_many(10, 10).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 10).await;
+    world.run_sql("DELETE FROM deletion_claims").await;
+    world.run_sql("UPDATE pastes SET deletion_initiated_at = now() + interval '1 year'").await;
+    assert_eq!((world.sweep().await.orphans, world.count(IN_PROGRESS).await), (10, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_would_back_off_for_years_is_tried_again_and_no_other_backoff_is_touched() {
+    let world = World::new().await;
+    world.put_many(6000, 6000).await;
+    let ahead = "UPDATE pastes SET attempts = 1, last_error = 'S3', retry_at = CASE short_code
+                     WHEN 'p00000001' THEN now() + interval '15 minutes'
+                     WHEN 'p00000002' THEN 'infinity'
+                     ELSE now() + interval '10 years' END";
+    world.run_sql(ahead).await;
+    let others = "SELECT string_agg(retry_at::text, ' ' ORDER BY short_code) FROM pastes
+                  WHERE short_code IN ('p00000001', 'p00000002')";
+    let before = world.text(others).await;
+    world.sweep().await;
+    let hidden = "SELECT count(*) FROM pastes
+                  WHERE retry_at > now() + interval '16 minutes' AND retry_at < 'infinity'";
+    assert_eq!(world.count(hidden).await, 0, "one sweep brings all of them back");
+    assert_eq!(world.text(others).await, before);
+    assert_eq!(world.count(ATTEMPTS).await, 6000, "at no cost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_waits_for_its_content_row_since_the_future_is_put_back() {
+    let world = World::new().await;
+    world.put("deferred", "a", Ago(60.0)).await;
+    let deferred = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                        deletion_initiated_at = now() + interval '10 years',
+                        retry_at = now() + interval '10 years 1 minute'";
+    world.run_sql(deferred).await;
+    world.sweep().await;
+    let waits = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()
+                 AND retry_at < now() + interval '16 minutes' AND retry_at > deletion_initiated_at";
+    assert_eq!(world.count(waits).await, 1);
+    world.end_deferral().await;
+    assert_eq!((world.sweep().await.orphans, world.count(ATTEMPTS).await), (1, 0));
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tombstone_from_the_future_is_not_kept_for_good() {
+    let world = World::new().await;
+    world.put_many(5, 5).await;
+    world
+        .run_sql(
+            "UPDATE pastes SET deletion_status = 'DELETED', content_hash = NULL,
+                               deletion_initiated_at = now() + interval '10 years'",
+        )
+        .await;
+    world.sweep().await;
+    let counts = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()";
+    assert_eq!(world.count(counts).await, 5, "its retention begins at the sweep");
+}
+
+const AHEAD: &str = "UPDATE content SET created_at = now() + interval '10 years'";
+const CREATED_LATER: &str = "SELECT count(*) FROM content WHERE created_at > now()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_release() {
+    let world = World::new().await;
+    world.put("expired", "shared", Ago(60.0)).await;
+    world.put("live", "shared", Never).await;
+    world.put("last", "alone", Ago(60.0)).await;
+    world.run_sql(AHEAD).await;
+    let summary = drain(&world.worker().await).await;
+    assert_eq!((summary.rows_deleted, summary.drift_repaired), (2, 0));
+    assert_eq!(world.count(CREATED_LATER).await, 0, "its time was corrected with its count");
+    assert_eq!(world.read("live").await.as_deref(), Some("shared"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_stored_again_while_the_clock_was_ahead_keeps_its_right_count() {
+    let world = World::new().await;
+    world.put("one", "shared", Ago(60.0)).await;
+    world.put("two", "shared", Ago(50.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let (first, second) = (world.worker().await, world.worker().await);
+    let (one, two) = (claim_some(&first, 1).await, claim_some(&second, 1).await);
+    carry_out(&second, &two).await;
+    world.put("new", "shared", Never).await;
+    world.put("newer", "shared", Never).await;
+    world.run_sql(AHEAD).await;
+    carry_out(&first, &one).await;
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+    assert_eq!(world.count(CREATED_LATER).await, 0);
+    world.assert_drained().await;
+}
