@@ -18,6 +18,8 @@ pub struct Figures {
     /// The backlog is an estimate: it is large.
     pub backlog_estimated: bool,
     pub oldest_overdue_s: Option<f64>,
+    /// Pastes are due whose `expires_at` is -infinity: they have no age.
+    pub expired_since_ever: bool,
     pub in_progress: i64,
     pub open_claims: i64,
     pub stuck_claims: i64,
@@ -41,6 +43,14 @@ pub struct Figures {
     pub now_s: f64,
 }
 
+/// Times are compared with those of other sessions, which may be younger. Further ahead they are wrong.
+const TOLERANCE_S: f64 = 60.0;
+
+/// Is something of this age (in seconds) in the future?
+pub fn is_in_the_future(age_s: f64) -> bool {
+    age_s < -TOLERANCE_S
+}
+
 impl Figures {
     /// Looks; well under a second on any table.
     pub async fn take(client: &mut Client, settings: &Settings) -> Result<Self, Error> {
@@ -51,6 +61,7 @@ impl Figures {
             backlog: due,
             backlog_estimated: estimated,
             oldest_overdue_s: row.get("oldest_overdue_s"),
+            expired_since_ever: row.get("expired_since_ever"),
             in_progress: row.get("in_progress"),
             open_claims: row.get("open_claims"),
             stuck_claims: row.get("stuck_claims"),

@@ -152,3 +152,28 @@ async fn for_eyes_it_is_a_few_lines() {
     assert!(text.starts_with("due: due\nnext: overdue by 10m"), "{text}");
     assert!(text.contains("body: ") && text.contains("counted 1 times, in the bucket"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_that_are_infinite_or_in_the_future_are_named() {
+    let world = World::new().await;
+    world.put("paste", "a", Ago(60.0)).await;
+    world.run_sql("UPDATE pastes SET expires_at = '-infinity'").await;
+    let told = explained(&world, "paste").await;
+    assert_eq!(told["state"], "due");
+    says(&told["next"], &["-infinity", "the next run takes it"]);
+    world.run_sql("UPDATE pastes SET retry_at = now() + interval '10 years'").await;
+    says(&explained(&world, "paste").await["next"], &["corrected by the next sweep"]);
+    world.run_sql("UPDATE pastes SET expires_at = 'infinity', retry_at = NULL").await;
+    let told = explained(&world, "paste").await;
+    assert_eq!(told["state"], "alive");
+    says(&told["next"], &["never expires"]);
+    world.run_sql("UPDATE pastes SET expires_at = now()").await;
+    let worker = world.worker().await;
+    claim_some(&worker, 1).await;
+    for future in ["now() + interval '1 year'", "'infinity'"] {
+        world.run_sql(&format!("UPDATE deletion_claims SET heartbeat_at = {future}")).await;
+        let told = explained(&world, "paste").await;
+        assert_eq!(told["claim"]["last_beat_s"], 0.0);
+        says(&told["wrong"][0], &["heartbeat is in the future"]);
+    }
+}

@@ -144,3 +144,25 @@ async fn watching_prints_one_json_object_a_line_and_sees_what_changes() {
     while next().await["backlog"] != 7 {}
     watching.kill().await.expect("kill");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_in_the_future_and_at_minus_infinity_are_named_and_no_age_is_negative() {
+    let world = World::new().await;
+    world.put_many(3, 3).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 1).await;
+    for future in ["now() + interval '1 year'", "'infinity'"] {
+        world.run_sql(&format!("UPDATE deletion_claims SET heartbeat_at = {future}")).await;
+        world.run_sql("UPDATE cleanup_fleet SET watchdog_at = now() + interval '1 year'").await;
+        world.run_sql("UPDATE pastes SET expires_at = '-infinity' WHERE claim_id IS NULL").await;
+        let seen = status(&world).await;
+        let beat = &seen["workers"][0];
+        assert_eq!((&beat["silent_s"], &beat["in_the_future"]), (&0.0.into(), &true.into()));
+        let watchdog = (&seen["watchdog_s_ago"], &seen["watchdog_in_the_future"]);
+        assert_eq!(watchdog, (&0.0.into(), &true.into()));
+        assert_eq!((&seen["backlog"], &seen["expired_since_ever"]), (&2.into(), &true.into()));
+        let text = screen(&world).await.stdout();
+        assert!(text.contains("in the future") && text.contains("-infinity"), "{text}");
+        assert!(!text.contains(" -31"), "no age is negative: {text}");
+    }
+}

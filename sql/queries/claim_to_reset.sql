@@ -5,7 +5,7 @@
 SELECT id, worker, rows_claimed, released_at IS NOT NULL AS released,
        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS doomed_keys,
        finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset,
-       extract(epoch FROM now() - heartbeat_at)::float8 AS silent_s
+       (extract(epoch FROM now()) - extract(epoch FROM heartbeat_at))::float8 AS silent_s
 FROM deletion_claims
 WHERE id = $1
 FOR UPDATE NOWAIT

@@ -1,7 +1,9 @@
 -- Dead letters, the longest overdue first.
+-- `overdue_s` is NULL for one that expired at '-infinity'.
 -- $1 a piece of last_error (NULL = any), $2 how many.
 SELECT short_code, attempts::int AS attempts, last_error, doomed_key,
-       (extract(epoch FROM now() - expires_at))::bigint AS overdue_s
+       CASE WHEN isfinite(expires_at)
+            THEN extract(epoch FROM now() - expires_at)::bigint END AS overdue_s
 FROM pastes
 WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED'
   AND ($1::text IS NULL OR position($1 IN last_error) > 0)

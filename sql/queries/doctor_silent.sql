@@ -2,7 +2,7 @@
 -- $1 for how long, in seconds.
 -- Zero rows: whoever holds something has been heard of.
 SELECT worker, sum(rows_claimed)::bigint AS pastes,
-       (extract(epoch FROM now() - min(heartbeat_at)))::float8 AS silent_s
+       (extract(epoch FROM now()) - extract(epoch FROM min(heartbeat_at)))::float8 AS silent_s
 FROM deletion_claims
 WHERE finished_at IS NULL AND reset_at IS NULL
   AND heartbeat_at < now() - $1::float8 * interval '1 second'

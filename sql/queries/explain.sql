@@ -1,20 +1,21 @@
 -- Explain: all that the tables know about one paste.
 -- $1 short code.
 -- Zero rows: there is no such paste.
+-- Ages by the difference of epochs, which may be infinite as the times may; that of times is an error.
 SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.doomed_key,
        p.content_hash IS NOT NULL AS holds_a_body, p.claim_id,
        p.retry_at = 'infinity' AS is_dead_letter,
        p.claim_id IS NULL AND p.retry_at > p.deletion_initiated_at AS waits_for_content,
        (SELECT u.error FROM cleanup_unclaimable u
         WHERE u.short_code = p.short_code AND u.retry_at > now()) AS unclaimable,
-       (extract(epoch FROM now() - p.expires_at))::float8 AS overdue_s,
+       (extract(epoch FROM now()) - extract(epoch FROM p.expires_at))::float8 AS overdue_s,
        CASE WHEN p.retry_at < 'infinity'
-            THEN (extract(epoch FROM p.retry_at - now()))::float8 END AS retry_in_s,
-       (extract(epoch FROM now() - p.deletion_initiated_at))::float8 AS in_progress_s,
+            THEN (extract(epoch FROM p.retry_at) - extract(epoch FROM now()))::float8 END AS retry_in_s,
+       (extract(epoch FROM now()) - extract(epoch FROM p.deletion_initiated_at))::float8 AS in_progress_s,
        claim.id IS NOT NULL AND claim.finished_at IS NULL AND claim.reset_at IS NULL
            AS claim_is_open,
        claim.worker, claim.released_at IS NOT NULL AS released,
-       (extract(epoch FROM now() - claim.heartbeat_at))::float8 AS beat_s_ago,
+       (extract(epoch FROM now()) - extract(epoch FROM claim.heartbeat_at))::float8 AS beat_s_ago,
        body.s3_key, body.ref_count::bigint AS ref_count,
        -- As a recount would: see release_count_holders.sql.
        CASE WHEN body.content_hash IS NOT NULL THEN

@@ -4,8 +4,13 @@ SELECT
     (SELECT extract(epoch FROM now() - expires_at)::float8 FROM pastes
      WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
+       -- Those have no age; they are a figure of their own.
+       AND coalesce(retry_at, expires_at) > '-infinity' AND expires_at > '-infinity'
        AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
      ORDER BY coalesce(retry_at, expires_at) LIMIT 1) AS oldest_overdue_s,
+    EXISTS (SELECT FROM pastes
+            WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) = '-infinity'
+              AND expires_at <= now()) AS expired_since_ever,
     (SELECT count(*) FROM pastes
      WHERE retry_at > now() AND retry_at < 'infinity' AND deletion_status = 'NOT_EXPIRED')
         AS backing_off,
@@ -35,7 +40,9 @@ FROM (SELECT count(*) AS claims, coalesce(sum(rows_claimed), 0)::bigint AS paste
                  AS busy_s
       FROM deletion_claims
       WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
-        AND coalesce(finished_at, reset_at) > now() - interval '24 hours') AS lately,
+        AND coalesce(finished_at, reset_at) > now() - interval '24 hours'
+        -- Not from when the clock was ahead.
+        AND coalesce(finished_at, reset_at) < now() + interval '1 minute') AS lately,
      cleanup_fleet AS fleet
 LEFT JOIN (SELECT extract(epoch FROM ended_at)::float8 AS ended_s, findings_left
            FROM cleanup_audits WHERE complete ORDER BY id DESC LIMIT 1) AS audit ON true

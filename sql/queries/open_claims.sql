@@ -1,7 +1,8 @@
--- Status: open claims by worker, with their last beat and the first claims' numbers.
+-- Status: open claims by worker, with their last beat and the first claims' numbers. A time in the
+-- future has a negative age; the difference of epochs is infinite where that of times is an error.
 SELECT worker, host, count(*) AS claims, sum(rows_claimed)::bigint AS pastes,
-       extract(epoch FROM now() - min(heartbeat_at))::float8 AS silent_s,
-       extract(epoch FROM now() - min(claimed_at))::float8 AS oldest_claim_s,
+       (extract(epoch FROM now()) - extract(epoch FROM min(heartbeat_at)))::float8 AS silent_s,
+       (extract(epoch FROM now()) - extract(epoch FROM min(claimed_at)))::float8 AS oldest_claim_s,
        (array_agg(id ORDER BY heartbeat_at, id))[:5] AS claim_ids,
        waiting_for
 FROM deletion_claims LEFT JOIN cleanup_runs USING (worker)

@@ -35,7 +35,9 @@ WHERE deletion_status = 'DELETION_IN_PROGRESS'
                           AND c.finished_at IS NULL AND c.reset_at IS NULL)))
   -- Whoever held a claim that has ended is fenced off: nobody needs to be waited for.
   AND (ended.id IS NOT NULL
-       OR coalesce(deletion_initiated_at, '-infinity') < now() - $1::float8 * interval '1 second')
+       OR coalesce(deletion_initiated_at, '-infinity') < now() - $1::float8 * interval '1 second'
+       -- From when the clock was ahead. Without its claim its worker can change nothing, either.
+       OR deletion_initiated_at > now() + interval '1 minute')
   AND pastes.short_code <> ALL ($3::text[])
 LIMIT $2::int
 FOR NO KEY UPDATE OF pastes SKIP LOCKED

@@ -137,6 +137,11 @@ impl super::Worker {
     pub fn three_heartbeats(&self) -> Duration {
         self.heartbeat_interval.saturating_mul(3)
     }
+
+    /// The longest time for which a paste backs off. At least a day, for programs whose settings differ.
+    pub fn longest_backoff(&self) -> Duration {
+        self.backoff_cap.max(Duration::from_secs(24 * 3600))
+    }
 }
 
 impl Settings {

@@ -70,7 +70,8 @@ Examples:
 struct DeadLetter {
     short_code: String,
     attempts: i32,
-    overdue_s: i64,
+    /// `None`: it expired at -infinity.
+    overdue_s: Option<i64>,
     /// The object that it still owes S3.
     doomed_key: Option<String>,
     last_error: Option<String>,
@@ -115,11 +116,13 @@ fn show(list: &List) -> String {
         return "no dead letters".into();
     }
     let row = |letter: &DeadLetter| {
-        let overdue = std::time::Duration::from_secs(letter.overdue_s.unsigned_abs());
+        let overdue = letter.overdue_s.map(|s| std::time::Duration::from_secs(s.unsigned_abs()));
         vec![
             printable(&letter.short_code),
             letter.attempts.to_string(),
-            humantime::format_duration(overdue).to_string(),
+            overdue.map_or("-infinity".into(), |overdue| {
+                humantime::format_duration(overdue).to_string()
+            }),
             printable(letter.last_error.as_deref().unwrap_or("no error")),
         ]
     };

@@ -100,6 +100,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         look(db, "autovacuum", upkeep::autovacuum).await,
         look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
         look(db, "clock", clock::postgres).await,
+        look(current, "times", async |db| clock::times(db, settings).await).await,
         look(db, "durability", postgres::durability).await,
         look(db, "standbys", standbys::synchronous).await,
         Finding::new("redis", redis_answers),

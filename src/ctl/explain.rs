@@ -14,6 +14,7 @@ use self::object::{Object, look_for};
 use crate::{
     cli::{Format, print},
     config::Settings,
+    figures::is_in_the_future,
     fleet::{self, Fleet},
     migrate,
     postgres::describe,
@@ -142,7 +143,7 @@ fn explain(
             id,
             worker: row.get("worker"),
             released: row.get("released"),
-            last_beat_s: row.get("beat_s_ago"),
+            last_beat_s: row.get::<_, f64>("beat_s_ago").max(0.0),
         }),
         body,
         owes: row.get("doomed_key"),
@@ -154,7 +155,7 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
     let stuck_after = settings.watchdog.stuck_after;
     let status: &str = row.get("deletion_status");
     let overdue_s: Option<f64> = row.get("overdue_s");
-    let seconds = |name: &str| row.get::<_, Option<f64>>(name).unwrap_or_default();
+    let seconds = |name: &str| row.get::<_, Option<f64>>(name).unwrap_or_default().max(0.0);
     let run = match &fleet.paused {
         Some(reason) => format!("nothing, while the fleet is paused: {reason}"),
         None => "the next run takes it".to_string(),
@@ -181,7 +182,7 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
         };
     }
     match overdue_s {
-        None => ("alive", "nothing: it never expires".into()),
+        None | Some(f64::NEG_INFINITY) => ("alive", "nothing: it never expires".into()),
         Some(overdue) if overdue < 0.0 => {
             ("alive", format!("it expires in {}, then a run takes it", spell(-overdue)))
         }
@@ -195,15 +196,31 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
              `cleanupctl requeue`"
                 .into(),
         ),
+        Some(_) if seconds("retry_in_s") > settings.worker.longest_backoff().as_secs_f64() => (
+            "backing off",
+            "its retry_at is too far ahead to be right (the server's clock was ahead), and is \
+             corrected by the next sweep: `cleanup-watchdog --once`"
+                .into(),
+        ),
         Some(_) if seconds("retry_in_s") > 0.0 => {
             ("backing off", format!("it is due again in {}; {run}", spell(seconds("retry_in_s"))))
         }
+        Some(f64::INFINITY) => ("due", format!("it expired at -infinity; {run}")),
         Some(overdue) => ("due", format!("overdue by {}; {run}", spell(overdue))),
     }
 }
 
 fn wrong(short_code: &str, row: &Row, body: Option<&Body>) -> Vec<String> {
     let mut wrong = Vec::new();
+    let ahead = |age: &str| row.get::<_, Option<f64>>(age).is_some_and(is_in_the_future);
+    let is_open: bool = row.get("claim_is_open");
+    if is_open && ahead("beat_s_ago") || !is_open && ahead("in_progress_s") {
+        let what = if is_open { "its claim's last heartbeat" } else { "its deletion_initiated_at" };
+        wrong.push(format!(
+            "{what} is in the future: the server's clock was ahead; the next sweep corrects it \
+             (`cleanup-watchdog --once`)"
+        ));
+    }
     match body {
         Some(body) if body.ref_count != body.holders => wrong.push(format!(
             "drift: ref_count is {}, but {} pastes hold the body; {}",

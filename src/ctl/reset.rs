@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::{
     cli::{Format, print, thousands},
     config::Settings,
+    figures::is_in_the_future,
     migrate,
     postgres::{Target, describe},
     watchdog::reset::{LockedClaim, Reset as WasReset, Why, reset},
@@ -97,10 +98,17 @@ impl Reset {
         }
         let silent_s: f64 = row.get("silent_s");
         let beats = settings.worker.three_heartbeats();
+        if is_in_the_future(silent_s) && !self.force {
+            bail!(
+                "the last heartbeat of claim {id} is in the future: the server's clock was ahead; run \
+                 `cleanup-watchdog --once`, which corrects it, and wait for {beats:?}, or use --force"
+            );
+        }
         if silent_s < beats.as_secs_f64() && !self.force {
             bail!(
-                "the worker of claim {id} beat {silent_s:.0} s ago and seems to live: stop it, and \
-                 it gives back what it holds; or wait for {beats:?} of silence, or use --force"
+                "the worker of claim {id} beat {:.0} s ago and seems to live: stop it, and \
+                 it gives back what it holds; or wait for {beats:?} of silence, or use --force",
+                silent_s.max(0.0)
             );
         }
         let claim = LockedClaim::from(&row);

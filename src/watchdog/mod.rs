@@ -1,6 +1,7 @@
 //! The watchdog: resets what silent workers left behind, prunes history, serves health and metrics.
 
 pub mod cli;
+mod clocks;
 pub mod history;
 mod orphans;
 pub mod prune;

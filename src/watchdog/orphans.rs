@@ -8,18 +8,13 @@ use deadpool_postgres::Transaction;
 use tokio_postgres::{Error, types::ToSql};
 use tracing::{error, warn};
 
-use super::reset::IN_ORDER;
+use super::{clocks::correct_times, reset::IN_ORDER};
 use crate::{
     config::Settings,
     failpoint,
-    postgres::{
-        Fault,
-        bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, all_of, apply_to_good},
-        describe,
-    },
+    postgres::bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, all_of, apply_to_good},
 };
 
-const STAMP: &str = include_str!("../../sql/queries/orphans_stamp.sql");
 const DEFERRED: &str = include_str!("../../sql/queries/orphans_deferred.sql");
 const UNCLAIMED: &str = include_str!("../../sql/queries/orphans_unclaimed.sql");
 const OF_ENDED_CLAIMS: &str = include_str!("../../sql/queries/orphans_of_ended_claims.sql");
@@ -28,6 +23,8 @@ const KEYS_TAKEN: &str = include_str!("../../sql/queries/orphans_keys_taken.sql"
 const ROWS_PER_TRANSACTION: i32 = 2000;
 /// So many of those that cannot be put back are named.
 const NAMED: usize = 10;
+/// A trigger that undoes the correction of times must not keep a sweep busy for ever.
+const MOST_CORRECTIONS: usize = 1000;
 
 /// How far a sweep looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +33,14 @@ pub enum Look {
     Quick,
     /// Also rows whose claim is not open any more.
     Thorough,
+}
+
+/// What this sweep has tried already.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// Rows that cannot be put back now.
+    pastes: Vec<String>,
+    corrections: usize,
 }
 
 /// A row to put back.
@@ -56,46 +61,36 @@ struct KeptKey {
     s3_key: String,
 }
 
-/// Looks at a bounded number of them, and resets those that can be. `tried`: those of this sweep.
-/// `None`: none are left.
+/// Looks at a bounded number of them, and resets those that can be. `None`: none are left.
 pub(super) async fn reset_orphans(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     look: Look,
-    tried: &mut Vec<String>,
+    tried: &mut Tried,
 ) -> Result<Option<u64>, Error> {
     failpoint::reached("orphans.before");
-    stamp(transaction).await?;
+    let more = correct_times(transaction, settings).await?;
     failpoint::reached("orphans.stamped");
+    if more && tried.corrections < MOST_CORRECTIONS {
+        tried.corrections += 1;
+        return Ok(Some(0));
+    }
     let thorough = (look == Look::Thorough).then_some(OF_ENDED_CLAIMS);
     for kind in [DEFERRED, UNCLAIMED].into_iter().chain(thorough) {
-        let orphans = find(transaction, settings, kind, tried).await?;
+        let orphans = find(transaction, settings, kind, &tried.pastes).await?;
         if orphans.is_empty() {
             continue;
         }
         // None, if all of them must still wait: they keep no others from it.
         let (rows, left) = put_back(transaction, settings, &orphans).await?;
         failpoint::reached("orphans.reset");
-        tried.extend(left);
+        tried.pastes.extend(left);
         if rows > 0 {
             warn!(rows, "reset {rows} pastes that were in progress without an open claim");
         }
         return Ok(Some(rows));
     }
     Ok(None)
-}
-
-/// Gives rows without a time one. A row that a trigger does not let us change keeps no others from it.
-async fn stamp(transaction: &mut Transaction<'_>) -> Result<(), Error> {
-    let savepoint = transaction.savepoint("stamp").await?;
-    match savepoint.execute(STAMP, &[&ROWS_PER_TRANSACTION]).await {
-        Ok(_) => savepoint.commit().await,
-        Err(refusal) if Fault::of(&refusal) != Fault::Transient => {
-            error!("rows in progress without a time cannot be given one: {}", describe(&refusal));
-            savepoint.rollback().await
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// All but those that cannot be put back right now, because a trigger refuses it, say: these are found

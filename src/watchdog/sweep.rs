@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    orphans::{Look, reset_orphans},
+    orphans::{self, Look, reset_orphans},
     reset::{LockedClaim, Reset, Why, reset},
 };
 use crate::{
@@ -80,7 +80,7 @@ impl From<tokio_postgres::Error> for SweepError {
 #[derive(Default)]
 struct Tried {
     claims: Vec<i64>,
-    pastes: Vec<String>,
+    orphans: orphans::Tried,
 }
 
 /// Resets all that is stuck right now.
@@ -109,7 +109,7 @@ async fn sweep_some(
     let claims =
         reset_silent(&mut transaction, settings, &mut swept.reset, &mut tried.claims).await?;
     let orphans = match claims {
-        0 => reset_orphans(&mut transaction, settings, look, &mut tried.pastes).await?,
+        0 => reset_orphans(&mut transaction, settings, look, &mut tried.orphans).await?,
         _ => None,
     };
     transaction.commit().await?;

@@ -1,7 +1,14 @@
 //! The server's clock was ahead once: times in the far future hide no paste and no claim for good, make
 //! no count wrong, and every program names them.
 
-use super::{support::*, *};
+use std::sync::Arc;
+
+use paste_cleanup::watchdog::Watchdog;
+
+use super::{
+    support::{findings::diagnose, *},
+    *,
+};
 
 /// Times that a clock or a mistake leaves behind.
 const FUTURE: [&str; 2] = ["now() + interval '10 years'", "'infinity'"];
@@ -150,5 +157,60 @@ async fn content_stored_again_while_the_clock_was_ahead_keeps_its_right_count() 
     carry_out(&first, &one).await;
     assert_eq!(world.count(WRONG_COUNTS).await, 0);
     assert_eq!(world.count(CREATED_LATER).await, 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_in_the_future_are_a_finding_until_a_sweep_has_corrected_them() {
+    let world = World::new().await;
+    world.put_many(12, 12).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 2).await;
+    world
+        .run_sql(
+            "UPDATE deletion_claims SET heartbeat_at = 'infinity';
+             UPDATE pastes SET retry_at = now() + interval '1 year'
+             WHERE short_code IN ('p00000010', 'p00000011', 'p00000012');
+             UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                               deletion_initiated_at = now() + interval '1 year'
+             WHERE short_code = 'p00000009'",
+        )
+        .await;
+    world.run_sql(AHEAD).await;
+    let found = diagnose(world.program("cleanupctl")).await;
+    let words = [
+        "1 claims",
+        "1 rows in progress",
+        "3 retries",
+        "12 content rows",
+        "cleanup-watchdog --once",
+    ];
+    found.assert_says("times", "warning", &words);
+    world.sweep().await;
+    world.run_sql("UPDATE content SET created_at = now()").await;
+    diagnose(world.program("cleanupctl")).await.assert_says("times", "ok", &["none"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pastes_that_expired_at_minus_infinity_are_shown_and_erased() {
+    let world = World::new().await;
+    world.put("ever", "a", Ago(60.0)).await;
+    world.put("since", "b", Ago(60.0)).await;
+    world.put("never", "c", In(60.0)).await;
+    world
+        .run_sql(
+            "UPDATE pastes SET expires_at = '-infinity' WHERE short_code = 'ever';
+             UPDATE pastes SET expires_at = 'infinity' WHERE short_code = 'never'",
+        )
+        .await;
+    let mut settings = world.settings.clone();
+    settings.postgres.url = Some(secrecy::SecretString::from(world.watchdog_url.clone()));
+    let watchdog = Watchdog::start(Arc::new(settings)).await.expect("watchdog");
+    watchdog.tick().await.expect("a tick");
+    watchdog.look_around().await.expect("the figures of /metrics, without which /readyz fails");
+    assert!(watchdog.metrics().render().contains("cleanup_backlog_pastes 2"));
+    let ended = run(&world).await;
+    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &2.into()), "{}", ended.stderr());
+    assert_eq!(world.read("never").await.as_deref(), Some("c"));
     world.assert_drained().await;
 }

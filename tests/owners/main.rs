@@ -3,6 +3,7 @@
 
 mod by_hand;
 mod claim_ids;
+mod clocks;
 mod created_at;
 mod drained;
 mod leftovers;

@@ -7,11 +7,15 @@ use tokio_postgres::Client;
 
 use super::{
     finding::{Outcome, left_out, ok, warning},
+    postgres::failed,
     upkeep::upkeep,
 };
-use crate::redis::Redis;
+use crate::{cli::thousands, config::Settings, redis::Redis};
 
+const TIMES: &str = include_str!("../../../sql/queries/doctor_times.sql");
 const FAR_APART: f64 = 5.0;
+/// There may be millions, and the remedy is the same.
+const COUNTED: i64 = 10_000;
 
 pub(super) async fn postgres(client: &Client) -> Result<Outcome> {
     let there: f64 = upkeep(client).await?.get("clock");
@@ -27,6 +31,41 @@ fn judge_postgres(apart: f64) -> Outcome {
              and logs go by this one's",
         ),
     }
+}
+
+/// Times in the future hide claims and rows, until a sweep has corrected them.
+pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcome> {
+    let longest = settings.worker.longest_backoff().as_secs_f64();
+    let row = client.query_one(TIMES, &[&longest, &COUNTED]).await.map_err(failed)?;
+    let count = |(name, what): (&str, &str)| {
+        let count = row.get::<_, i64>(name).unsigned_abs();
+        (count > 0).then(|| format!("{} {what}", thousands(count)))
+    };
+    let swept: Vec<String> = [
+        ("claims", "claims (heartbeat_at)"),
+        ("in_progress", "rows in progress (deletion_initiated_at)"),
+        ("tombstones", "tombstones (deletion_initiated_at)"),
+        ("retries", "retries (retry_at)"),
+    ]
+    .into_iter()
+    .filter_map(count)
+    .collect();
+    let content = count(("content", "content rows of a sample (created_at)"));
+    let all: Vec<&str> = swept.iter().chain(&content).map(String::as_str).collect();
+    if all.is_empty() {
+        return Ok(ok("none is in the future"));
+    }
+    let mut remedies = vec!["keep the server's clock by NTP"];
+    if !swept.is_empty() {
+        remedies.push("the watchdog's next sweep corrects claims and pastes, `cleanup-watchdog --once` does now");
+    }
+    if content.is_some() {
+        remedies.push("the release that counts content anew corrects its time");
+    }
+    Ok(warning(
+        format!("in the future, from when the server's clock was ahead: {}", all.join(", ")),
+        remedies.join("; "),
+    ))
 }
 
 pub(super) async fn redis(redis: &Redis) -> Result<Outcome> {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     cli::thousands,
     config::Settings,
-    figures::Figures,
+    figures::{Figures, is_in_the_future},
     fleet::{self, Fleet},
     postgres::describe,
     printable::printable,
@@ -25,6 +25,7 @@ pub(super) struct Seen {
     pub bucket: Option<String>,
     /// When a watchdog last made its round.
     pub watchdog_s_ago: Option<f64>,
+    pub watchdog_in_the_future: bool,
     #[serde(flatten)]
     pub figures: Figures,
     /// Pastes a second over the last minute.
@@ -43,6 +44,8 @@ pub(super) struct OpenWorker {
     pub claims: i64,
     pub pastes: i64,
     pub silent_s: f64,
+    /// Its last heartbeat is: the server's clock was ahead.
+    pub in_the_future: bool,
     pub oldest_claim_s: f64,
     /// The first few, the most silent first.
     pub claim_ids: Vec<i64>,
@@ -87,8 +90,9 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
             host: text(row.get("host")),
             claims: row.get("claims"),
             pastes: row.get("pastes"),
-            silent_s: row.get("silent_s"),
-            oldest_claim_s: row.get("oldest_claim_s"),
+            silent_s: row.get::<_, f64>("silent_s").max(0.0),
+            in_the_future: is_in_the_future(row.get("silent_s")),
+            oldest_claim_s: row.get::<_, f64>("oldest_claim_s").max(0.0),
             claim_ids: row.get("claim_ids"),
             waiting_for: text(row.get("waiting_for")),
         })
@@ -99,7 +103,7 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
             worker: row.get("worker"),
             host: text(row.get("host")),
             started_utc: row.get("started_utc"),
-            took_s: row.get("took_s"),
+            took_s: row.get::<_, f64>("took_s").max(0.0),
             state: row.get("state"),
             error: text(row.get("error")),
             rows_deleted: row.get("rows_deleted"),
@@ -111,8 +115,17 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
         .collect();
     let todo = todo(&figures, &workers, &runs, &fleet, settings);
     let (rate, drained_in_s) = (figures.rate(), figures.drained_in_s());
-    let (bucket, watchdog_s_ago) = (fleet.bucket, fleet.watchdog_s_ago);
-    Ok(Seen { bucket, watchdog_s_ago, figures, rate, drained_in_s, workers, runs, todo })
+    Ok(Seen {
+        bucket: fleet.bucket,
+        watchdog_s_ago: fleet.watchdog_s_ago.map(|ago| ago.max(0.0)),
+        watchdog_in_the_future: fleet.watchdog_s_ago.is_some_and(is_in_the_future),
+        figures,
+        rate,
+        drained_in_s,
+        workers,
+        runs,
+        todo,
+    })
 }
 
 /// What a person should do something about, the most urgent first.
@@ -153,6 +166,15 @@ fn todo(
                 fleet.reset_in(stuck.as_secs_f64() - worker.silent_s, settings)
             ),
             &format!("if it is dead: cleanupctl reset --worker {}", worker.worker),
+        );
+    }
+    for worker in workers.iter().filter(|worker| worker.in_the_future).take(3) {
+        add(
+            format!(
+                "the last heartbeat of worker {} is in the future: the server's clock was ahead",
+                worker.worker
+            ),
+            "the watchdog's next sweep corrects it; at once: cleanup-watchdog --once",
         );
     }
     let idle_s = figures.now_s - figures.last_start_s.unwrap_or_default();

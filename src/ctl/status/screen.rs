@@ -3,10 +3,15 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::look::{OpenWorker, Run, Seen};
-use crate::cli::{table, thousands};
+use crate::{
+    cli::{table, thousands},
+    figures::is_in_the_future,
+};
 
 /// So many looks back.
 const LOOKS: usize = 60;
+/// The server's clock was ahead.
+const IN_THE_FUTURE: &str = "in the future";
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// How the rate went since the screen was opened.
@@ -54,8 +59,14 @@ pub(super) fn show(seen: &Seen, trend: Option<&Trend>) -> String {
 fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
     let figures = &seen.figures;
     let about = if figures.backlog_estimated { "about " } else { "" };
-    let ago = |then: Option<f64>| {
-        then.map_or("never".into(), |then| format!("{} ago", span(figures.now_s - then)))
+    let ago = |then: Option<f64>| then.map_or("never".into(), |then| age(figures.now_s - then));
+    let overdue = match figures.expired_since_ever {
+        true => "-infinity".into(),
+        false => figures.oldest_overdue_s.map_or("nothing overdue".into(), span),
+    };
+    let watchdog = match seen.watchdog_in_the_future {
+        true => IN_THE_FUTURE.into(),
+        false => seen.watchdog_s_ago.map_or("never".into(), age),
     };
     let drained = match (figures.backlog, seen.drained_in_s) {
         (0, _) => "nothing is due".to_string(),
@@ -67,7 +78,7 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
         ("bucket", seen.bucket.clone().unwrap_or_else(|| "not bound yet".into())),
         ("paused", figures.paused.clone().unwrap_or_else(|| "no".into())),
         ("backlog", format!("{about}{}", thousands(figures.backlog))),
-        ("oldest overdue", figures.oldest_overdue_s.map_or("nothing overdue".into(), span)),
+        ("oldest overdue", overdue),
         ("rate", rate),
         ("drained", drained),
         ("in progress", thousands(figures.in_progress)),
@@ -78,10 +89,7 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
         ("unclaimable", thousands(figures.unclaimable)),
         ("deleted, last 24 h", thousands(figures.deleted_24h)),
         ("last drained", ago(figures.last_success_s)),
-        (
-            "last watchdog",
-            seen.watchdog_s_ago.map_or("never".into(), |ago| format!("{} ago", span(ago))),
-        ),
+        ("last watchdog", watchdog),
         ("last audit", ago(figures.audited_s)),
     ];
     if let Some(trend) = trend {
@@ -97,7 +105,10 @@ fn worker(worker: &OpenWorker) -> Vec<String> {
         worker.host.clone().unwrap_or_default(),
         thousands(worker.claims),
         thousands(worker.pastes),
-        format!("{:.1} s ago", worker.silent_s),
+        match worker.in_the_future {
+            true => IN_THE_FUTURE.into(),
+            false => format!("{:.1} s ago", worker.silent_s),
+        },
         worker.claim_ids.first().map(ToString::to_string).unwrap_or_default(),
         worker.waiting_for.clone().unwrap_or_default(),
     ]
@@ -117,6 +128,14 @@ fn run(run: &Run) -> Vec<String> {
         thousands(run.rows_failed),
         why,
     ]
+}
+
+/// How long ago, or that it cannot be true.
+fn age(seconds: f64) -> String {
+    match is_in_the_future(seconds) {
+        true => IN_THE_FUTURE.into(),
+        false => format!("{} ago", span(seconds)),
+    }
 }
 
 /// 5025.3 → "1h 23m", 12.34 → "12s": two units are enough for eyes.
