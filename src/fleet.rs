@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 use crate::{
     config::Settings,
     failpoint,
+    figures::is_in_the_future,
     postgres::{describe, remedy},
     printable::printable,
 };
@@ -70,6 +71,11 @@ impl Fleet {
         let away = WATCHDOG_IS_AWAY_AFTER.max(settings.watchdog.tick * 3).as_secs_f64();
         let left = spell(seconds.max(0.0));
         match self.watchdog_s_ago {
+            Some(ago) if is_in_the_future(ago) => format!(
+                "when a watchdog last ran is not known (its time is in the future): the start of the \
+                 next run resets it, not before {left} from now; start cleanup-watchdog, or run \
+                 `cleanup-watchdog --once` then"
+            ),
             Some(ago) if ago <= away => format!("the watchdog resets it in {left}"),
             Some(ago) => format!(
                 "no watchdog has run for {}: the start of the next run resets it, not before {left} \

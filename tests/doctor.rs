@@ -138,6 +138,7 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "transactions",
         "rights",
         "clock",
+        "times",
         "durability",
         "standbys",
         "blockers",

@@ -153,10 +153,13 @@ async fn times_in_the_future_and_at_minus_infinity_are_named_and_no_age_is_negat
     claim_some(&worker, 1).await;
     for future in ["now() + interval '1 year'", "'infinity'"] {
         world.run_sql(&format!("UPDATE deletion_claims SET heartbeat_at = {future}")).await;
+        world.run_sql("UPDATE cleanup_fleet SET watchdog_at = now() + interval '1 year'").await;
         world.run_sql("UPDATE pastes SET expires_at = '-infinity' WHERE claim_id IS NULL").await;
         let seen = status(&world).await;
         let beat = &seen["workers"][0];
         assert_eq!((&beat["silent_s"], &beat["in_the_future"]), (&0.0.into(), &true.into()));
+        let watchdog = (&seen["watchdog_s_ago"], &seen["watchdog_in_the_future"]);
+        assert_eq!(watchdog, (&0.0.into(), &true.into()));
         assert_eq!((&seen["backlog"], &seen["expired_since_ever"]), (&2.into(), &true.into()));
         let text = screen(&world).await.stdout();
         assert!(text.contains("in the future") && text.contains("-infinity"), "{text}");

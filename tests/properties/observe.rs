@@ -27,11 +27,11 @@ const CLAIMS: &str = "SELECT id, worker, rows_claimed, released_at IS NOT NULL A
      FROM deletion_claims";
 /// Backoffs are some seconds; a story must not depend on how long it takes. $1 is a moment before
 /// they were set, so the pause is between `least` and `most`.
-const PARK: &str = "UPDATE pastes SET retry_at = retry_at + interval '10 days'
+const PARK: &str = "UPDATE pastes SET retry_at = retry_at + interval '12 hours'
      WHERE retry_at > $1 AND retry_at < $1 + interval '5 minutes'
      RETURNING short_code,
-        extract(epoch FROM retry_at - interval '10 days' - clock_timestamp())::float8 AS least,
-        extract(epoch FROM retry_at - interval '10 days' - $1)::float8 AS most";
+        extract(epoch FROM retry_at - interval '12 hours' - clock_timestamp())::float8 AS least,
+        extract(epoch FROM retry_at - interval '12 hours' - $1)::float8 AS most";
 
 impl Stage {
     /// The whole state. `objects`: what the bucket holds, if nothing can have touched it.

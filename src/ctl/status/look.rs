@@ -25,6 +25,7 @@ pub(super) struct Seen {
     pub bucket: Option<String>,
     /// When a watchdog last made its round.
     pub watchdog_s_ago: Option<f64>,
+    pub watchdog_in_the_future: bool,
     #[serde(flatten)]
     pub figures: Figures,
     /// Pastes a second over the last minute.
@@ -114,8 +115,17 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
         .collect();
     let todo = todo(&figures, &workers, &runs, &fleet, settings);
     let (rate, drained_in_s) = (figures.rate(), figures.drained_in_s());
-    let (bucket, watchdog_s_ago) = (fleet.bucket, fleet.watchdog_s_ago);
-    Ok(Seen { bucket, watchdog_s_ago, figures, rate, drained_in_s, workers, runs, todo })
+    Ok(Seen {
+        bucket: fleet.bucket,
+        watchdog_s_ago: fleet.watchdog_s_ago.map(|ago| ago.max(0.0)),
+        watchdog_in_the_future: fleet.watchdog_s_ago.is_some_and(is_in_the_future),
+        figures,
+        rate,
+        drained_in_s,
+        workers,
+        runs,
+        todo,
+    })
 }
 
 /// What a person should do something about, the most urgent first.

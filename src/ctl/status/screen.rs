@@ -10,6 +10,8 @@ use crate::{
 
 /// So many looks back.
 const LOOKS: usize = 60;
+/// The server's clock was ahead.
+const IN_THE_FUTURE: &str = "in the future";
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// How the rate went since the screen was opened.
@@ -62,6 +64,10 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
         true => "-infinity".into(),
         false => figures.oldest_overdue_s.map_or("nothing overdue".into(), span),
     };
+    let watchdog = match seen.watchdog_in_the_future {
+        true => IN_THE_FUTURE.into(),
+        false => seen.watchdog_s_ago.map_or("never".into(), age),
+    };
     let drained = match (figures.backlog, seen.drained_in_s) {
         (0, _) => "nothing is due".to_string(),
         (_, Some(left)) => format!("in {}", span(left)),
@@ -83,7 +89,7 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
         ("unclaimable", thousands(figures.unclaimable)),
         ("deleted, last 24 h", thousands(figures.deleted_24h)),
         ("last drained", ago(figures.last_success_s)),
-        ("last watchdog", seen.watchdog_s_ago.map_or("never".into(), age)),
+        ("last watchdog", watchdog),
         ("last audit", ago(figures.audited_s)),
     ];
     if let Some(trend) = trend {
@@ -100,7 +106,7 @@ fn worker(worker: &OpenWorker) -> Vec<String> {
         thousands(worker.claims),
         thousands(worker.pastes),
         match worker.in_the_future {
-            true => "in the future".into(),
+            true => IN_THE_FUTURE.into(),
             false => format!("{:.1} s ago", worker.silent_s),
         },
         worker.claim_ids.first().map(ToString::to_string).unwrap_or_default(),
@@ -127,7 +133,7 @@ fn run(run: &Run) -> Vec<String> {
 /// How long ago, or that it cannot be true.
 fn age(seconds: f64) -> String {
     match is_in_the_future(seconds) {
-        true => "in the future".into(),
+        true => IN_THE_FUTURE.into(),
         false => format!("{} ago", span(seconds)),
     }
 }
