@@ -76,7 +76,7 @@ REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migration
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_auditor;
 GRANT SELECT ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
                 cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable TO cleanup_auditor;
-GRANT INSERT, DELETE, UPDATE (ref_count) ON content TO cleanup_auditor;
+GRANT INSERT, DELETE, UPDATE (ref_count, created_at) ON content TO cleanup_auditor;
 GRANT INSERT ON cleanup_audits TO cleanup_auditor;
 
 -- step: roles: functions that statements of the fleet call

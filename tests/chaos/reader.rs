@@ -28,6 +28,8 @@ const STILL: &str = "
     WHERE p.short_code = $1 AND p.content_hash = $2 AND c.s3_key = $3
       AND (p.expires_at IS NULL OR p.expires_at > now())";
 const AUDIT: &str = include_str!("audit.sql");
+/// Before an object counts as lost.
+const FETCHES: usize = 20;
 
 /// What was looked at.
 #[derive(Default)]
@@ -80,11 +82,15 @@ async fn read_one(stage: &Stage, db: &Client, row: &Row) -> bool {
     if right(&first) {
         return first != Found::NoAnswer;
     }
-    // A store that has just started may not have found it yet. What is really gone stays gone.
-    sleep(Duration::from_secs(1)).await;
-    let again = fetch(stage, key).await;
-    if right(&again) {
-        return again != Found::NoAnswer;
+    // A store that has just started on a busy machine may not have found it yet. What is really gone
+    // stays gone.
+    let mut again = first;
+    for _ in 0..FETCHES {
+        sleep(Duration::from_secs(1)).await;
+        again = fetch(stage, key).await;
+        if right(&again) {
+            return again != Found::NoAnswer;
+        }
     }
     if let Ok(Some(_)) = db.query_opt(STILL, &[&code, &hash, &key]).await {
         let what = if again == Found::Missing { "is missing" } else { "has other bytes" };

@@ -40,17 +40,21 @@ const RIGHTS: &str = "
 /// caller's rights, so that calling them gives nobody anything.
 pub const EXPECTED_RIGHTS: &str = "\
 cleanup_auditor | cleanup_audits | INSERT, SELECT
+cleanup_auditor | cleanup_canonical_key() | EXECUTE
 cleanup_auditor | cleanup_fleet | SELECT
+cleanup_auditor | cleanup_last_heartbeat() | EXECUTE
 cleanup_auditor | cleanup_migrations | SELECT
 cleanup_auditor | cleanup_runs | SELECT
 cleanup_auditor | cleanup_totals | SELECT
 cleanup_auditor | cleanup_unclaimable | SELECT
-cleanup_auditor | content | DELETE, INSERT, SELECT, UPDATE (ref_count)
+cleanup_auditor | content | DELETE, INSERT, SELECT, UPDATE (created_at, ref_count)
 cleanup_auditor | deletion_claims | SELECT
 cleanup_auditor | pastes | SELECT
 cleanup_auditor | schema public | USAGE
 cleanup_watchdog | cleanup_audits | SELECT
+cleanup_watchdog | cleanup_canonical_key() | EXECUTE
 cleanup_watchdog | cleanup_fleet | SELECT, UPDATE (watchdog_at)
+cleanup_watchdog | cleanup_last_heartbeat() | EXECUTE
 cleanup_watchdog | cleanup_migrations | SELECT
 cleanup_watchdog | cleanup_runs | DELETE, SELECT, UPDATE (counted)
 cleanup_watchdog | cleanup_totals | INSERT, SELECT, UPDATE
@@ -63,7 +67,9 @@ UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status
 last_error, retry_at)
 cleanup_watchdog | schema public | USAGE
 cleanup_worker | cleanup_audits | SELECT
+cleanup_worker | cleanup_canonical_key() | EXECUTE
 cleanup_worker | cleanup_fleet | SELECT, UPDATE (bucket, prefix)
+cleanup_worker | cleanup_last_heartbeat() | EXECUTE
 cleanup_worker | cleanup_migrations | SELECT
 cleanup_worker | cleanup_runs | INSERT, SELECT, UPDATE
 cleanup_worker | cleanup_unclaimable | DELETE, INSERT, SELECT, UPDATE
@@ -86,6 +92,7 @@ cleanup_writer | pastes | INSERT (content_hash, created_at, expires_at, short_co
 UPDATE (attempts, expires_at, last_error, retry_at)
 cleanup_writer | schema public | USAGE
 everybody | cleanup_canonical_key() | EXECUTE
+everybody | cleanup_last_heartbeat() | EXECUTE
 everybody | database | CONNECT, TEMPORARY
 everybody | paste_expire_now() | EXECUTE
 everybody | paste_extend() | EXECUTE
