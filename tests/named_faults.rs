@@ -54,6 +54,7 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
         "owner triggers",
         "tables",
         "content rows",
+        "times",
         "bucket binding",
         "bodies",
         "pause",
