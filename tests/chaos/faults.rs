@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 use crate::{
     fleet::{Fleet, Member, Role},
     owner,
-    plan::{Kind, Plan, Planned},
+    plan::{Kind, OWNERS, Plan, Planned},
     stage::{S3_DEADLINE, STUCK_AFTER, Stage},
     support::{faulty_s3::Mood, proxy::Fault, seaweedfs::s3_answers, try_connect},
 };
@@ -81,11 +81,7 @@ async fn inflict(stage: &Stage, members: &[Arc<Member>], planned: &Planned) -> b
         Kind::CutBeforeCommits => trouble_commits(stage, planned, Fault::CutBefore).await,
         Kind::SwallowBeats => swallow_beats(stage, planned).await,
         Kind::KillS3 => kill_s3(stage, lasts / 3).await,
-        Kind::OwnerLocks => owner::forget_a_transaction(stage, &mut rng, lasts).await,
-        Kind::OwnerPrepares => owner::forget_a_prepared_one(stage, &mut rng, lasts).await,
-        Kind::OwnerRenames => owner::rename(stage).await,
-        Kind::OwnerLoads => owner::load(stage, &mut rng).await,
-        Kind::OwnerRewrites => owner::rewrite(stage, &mut rng).await,
+        kind if OWNERS.contains(&kind) => owner::insist(stage, kind, &mut rng, lasts).await,
         kind => upset_s3(stage, planned, mood(kind, &mut rng)).await,
     }
 }

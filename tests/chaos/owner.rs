@@ -4,10 +4,11 @@
 use std::{io::Cursor, time::Duration};
 
 use futures_util::SinkExt;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::{
+    plan::Kind,
     stage::Stage,
     support::{connect, try_connect},
 };
@@ -31,6 +32,7 @@ const RENAME: &str = "UPDATE pastes SET short_code = short_code || '~'
 const LOAD: &str = "COPY pastes (short_code, expires_at) FROM STDIN";
 const REWRITES: [&str; 4] =
     ["VACUUM FULL pastes", "VACUUM FULL content", "REINDEX TABLE pastes", "REINDEX TABLE content"];
+const PATIENCE: Duration = Duration::from_secs(20);
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
 
 /// Before the fleet starts.
@@ -61,29 +63,48 @@ async fn session(stage: &Stage) -> Option<Client> {
     Some(db)
 }
 
-pub async fn forget_a_transaction(stage: &Stage, rng: &mut fastrand::Rng, lasts: Duration) -> bool {
+/// Again and again, if need be: other faults may be in the way of this one.
+pub async fn insist(stage: &Stage, kind: Kind, rng: &mut fastrand::Rng, lasts: Duration) -> bool {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let done = match kind {
+            Kind::OwnerLocks => forget_a_transaction(stage, rng, lasts).await,
+            Kind::OwnerPrepares => forget_a_prepared_one(stage, rng, lasts).await,
+            Kind::OwnerRenames => rename(stage).await,
+            Kind::OwnerLoads => load(stage, rng).await,
+            Kind::OwnerRewrites => rewrite(stage, rng).await,
+            other => unreachable!("{other:?} is no habit of an owner"),
+        };
+        if done || Instant::now() >= give_up {
+            return done;
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
+}
+
+async fn forget_a_transaction(stage: &Stage, rng: &mut fastrand::Rng, lasts: Duration) -> bool {
     let Some(db) = session(stage).await else {
         return false;
     };
     let lock = LOCKS[rng.usize(..LOCKS.len())];
     let held = db.batch_execute(&format!("BEGIN; {lock}")).await.is_ok();
-    // Longer than a lock is waited for, now and then.
-    sleep(lasts * 3).await;
-    held && db.batch_execute("ROLLBACK").await.is_ok()
+    if held {
+        // Longer than a lock is waited for, now and then.
+        sleep(lasts * 3).await;
+    }
+    held
 }
 
-pub async fn forget_a_prepared_one(
-    stage: &Stage,
-    rng: &mut fastrand::Rng,
-    lasts: Duration,
-) -> bool {
+async fn forget_a_prepared_one(stage: &Stage, rng: &mut fastrand::Rng, lasts: Duration) -> bool {
     let Some(db) = session(stage).await else {
         return false;
     };
     let (lock, gid) = (LOCKS[rng.usize(..LOCKS.len())], format!("owner-{}", rng.u64(..)));
     let held = db.batch_execute(&format!("BEGIN; {lock}; PREPARE TRANSACTION '{gid}'")).await;
     drop(db);
-    sleep(lasts * 3).await;
+    if held.is_ok() {
+        sleep(lasts * 3).await;
+    }
     // It is there as long as nobody ends it, whatever happened to the server meanwhile.
     while let Some(db) = session(stage).await {
         if db.batch_execute(&format!("ROLLBACK PREPARED '{gid}'")).await.is_ok() || held.is_err() {
@@ -94,7 +115,7 @@ pub async fn forget_a_prepared_one(
     held.is_ok()
 }
 
-pub async fn rename(stage: &Stage) -> bool {
+async fn rename(stage: &Stage) -> bool {
     match session(stage).await {
         Some(db) => db.execute(RENAME, &[]).await.is_ok_and(|renamed| renamed > 0),
         None => false,
@@ -102,7 +123,7 @@ pub async fn rename(stage: &Stage) -> bool {
 }
 
 /// Pastes without content that have expired already.
-pub async fn load(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
+async fn load(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
     let (number, rows) = (rng.u64(..), rng.u32(50..200));
     let lines = (0..rows).map(|row| format!("loaded-{number}-{row}\t2020-01-01 00:00:00+00\n"));
     let lines: String = lines.collect();
@@ -116,7 +137,7 @@ pub async fn load(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
     sink.send(Cursor::new(lines)).await.is_ok() && sink.finish().await.is_ok()
 }
 
-pub async fn rewrite(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
+async fn rewrite(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
     let rewrite = REWRITES[rng.usize(..REWRITES.len())];
     match session(stage).await {
         Some(db) => db.batch_execute(rewrite).await.is_ok(),
