@@ -18,7 +18,7 @@ use support::invariants::Findings;
 use tokio::time::{Duration, timeout};
 
 /// Cases that are played at the same time: they mostly wait.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 12;
 const LONGEST: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread")]
