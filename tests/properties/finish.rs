@@ -83,7 +83,7 @@ impl Reference {
 
     /// What the product has decided where it is free, if that is allowed.
     pub fn free_choice(&self, key: &str, allowed: &BTreeSet<String>) -> Option<String> {
-        self.chosen.get(key).filter(|code| allowed.contains(*code)).cloned()
+        self.chosen.get(key)?.intersection(allowed).next().cloned()
     }
 
     fn remove_rows(&mut self, id: i64, claim: &Claim, failed: &mut BTreeSet<String>) -> u64 {

@@ -120,10 +120,13 @@ impl Stage {
     }
 
     /// The row that owes each key.
-    pub async fn debtors(&self) -> BTreeMap<String, String> {
-        let owed = "SELECT doomed_key, short_code FROM pastes WHERE doomed_key IS NOT NULL";
+    pub async fn debtors(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let owed = "SELECT doomed_key, array_agg(short_code) FROM pastes
+                     WHERE doomed_key IS NOT NULL GROUP BY doomed_key";
         let rows = self.world.db.query(owed, &[]).await.expect("debts");
-        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        rows.iter()
+            .map(|row| (row.get(0), row.get::<_, Vec<String>>(1).into_iter().collect()))
+            .collect()
     }
 
     /// Postgres' clock.

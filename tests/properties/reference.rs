@@ -124,7 +124,7 @@ pub struct Reference {
     /// What the owner's trigger does to the DELETE of some pastes.
     pub owner: Option<Owner>,
     /// The rows that really owe each key, for where the product may choose.
-    pub chosen: BTreeMap<String, String>,
+    pub chosen: BTreeMap<String, BTreeSet<String>>,
     /// Uploads so far: no key is used twice.
     pub uploads: u32,
     pub clock: i64,
@@ -208,8 +208,11 @@ impl Reference {
 
     /// Keys that only a claim remembers which is over: their objects stay until their rows come back.
     pub fn kept_keys(&self) -> BTreeSet<String> {
+        let going = self.pastes.values().filter(|paste| paste.has_expired());
+        let owed: BTreeSet<&String> = going.filter_map(|paste| paste.doomed_key.as_ref()).collect();
         let ended = self.claims.values().filter(|claim| !claim.is_open());
-        ended.flat_map(|claim| claim.lease.heirs.keys().cloned()).collect()
+        let kept = ended.flat_map(|claim| claim.lease.heirs.keys());
+        kept.filter(|key| !owed.contains(key)).cloned().collect()
     }
 
     /// The next moment of Postgres' own clock.

@@ -140,20 +140,11 @@ impl Play<'_> {
         Some(Step::Remove { code: (*code).clone(), found: paste.status })
     }
 
-    /// A row in progress. One that owes a key, itself or by its claim, would owe it twice, and who does
-    /// is read from the rows.
+    /// A row in progress.
     fn put_back(&self, which: usize) -> Option<Step> {
-        let owes = |code: &String, paste: &Paste| match paste.status {
-            Status::InProgress(Some(id)) => {
-                let claim = &self.reference.claims[&id];
-                paste.doomed_key.is_some() || claim.lease.heirs.values().any(|heir| heir == code)
-            }
-            _ => paste.doomed_key.is_some(),
-        };
-        let going = |code: &String, paste: &Paste| {
-            matches!(paste.status, Status::InProgress(_) | Status::Stale(_)) && !owes(code, paste)
-        };
-        let rows = self.reference.pastes.iter().filter(|(code, paste)| going(code, paste));
+        let is_going =
+            |paste: &Paste| matches!(paste.status, Status::InProgress(_) | Status::Stale(_));
+        let rows = self.reference.pastes.iter().filter(|(_, paste)| is_going(paste));
         let rows: Vec<_> = rows.collect();
         let (code, paste) = rows.get(which % rows.len().max(1))?;
         Some(Step::PutBack { code: (*code).clone(), found: paste.status })

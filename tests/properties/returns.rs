@@ -64,19 +64,23 @@ impl Reference {
         swept
     }
 
-    /// Somebody puts a row back by hand, if it is still as it was found.
+    /// Somebody puts a row back by hand, if it is still as it was found. The key that its claim
+    /// remembers for it is then remembered twice.
     pub fn put_back(&mut self, code: &str, found: Status) -> Answer {
         let bodies = self.bodies();
-        let released = match found {
-            Status::InProgress(Some(id)) => {
-                self.claims.get(&id).is_some_and(|claim| claim.lease.released)
-            }
-            _ => false,
+        let claim = match found {
+            Status::InProgress(Some(id)) => self.claims.get(&id),
+            _ => None,
         };
+        let lease = claim.map(|claim| &claim.lease).filter(|lease| lease.released);
         let Some(paste) = self.pastes.get_mut(code).filter(|paste| paste.status == found) else {
             return Answer::Changed(false);
         };
-        paste.body = paste.body.filter(|_| !released);
+        if let Some(lease) = lease {
+            let key = lease.heirs.iter().find(|(_, heir)| *heir == code).map(|(key, _)| key);
+            paste.body = None;
+            paste.doomed_key = paste.doomed_key.take().or_else(|| key.cloned());
+        }
         paste.come_back(&bodies);
         Answer::Changed(true)
     }
