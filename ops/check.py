@@ -113,8 +113,8 @@ def check_bucket(proof, kept, contents):
 
 
 def check_live(proof, live, contents):
-    homeless = {code for code, content in live.items() if content not in contents}
-    proof.claim(f"each of the {len(live):,} live pastes has a body", homeless)
+    unowned = {code for code, content in live.items() if content not in contents}
+    proof.claim(f"each of the {len(live):,} live pastes has a body", unowned)
     needed = {content: contents[content] for content in live.values() if content in contents}
     faults, read_bytes = read_bodies(needed)
     text = f"all {len(needed):,} bodies they need were read: SHA-256 and size are right ({read_bytes:,} bytes)"

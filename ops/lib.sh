@@ -98,7 +98,7 @@ missing_packages() {
   missing_kit_tools
 }
 
-# What ops/check-kit can do without: nobody is asked to install them, but where
+# What ops/check-deployment can do without: nobody is asked to install them, but where
 # we may, we do.
 missing_kit_tools() {
   ((EUID == 0)) && command -v apt-get >/dev/null || return 0

@@ -27,13 +27,13 @@ BEGIN
 END $$;
 
 -- step: roles: the worker
--- claims, releases, finishes, gives back. It never changes when a paste expires.
+-- claims, decrements, finishes, releases. It never changes when a paste expires.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_worker;
 GRANT DELETE,
       SELECT (short_code, expires_at, deletion_status, deletion_initiated_at, claim_id, attempts,
-              retry_at, doomed_key, last_error, content_hash),
-      UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
+              retry_at, pending_s3_key, last_error, content_hash),
+      UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, pending_s3_key,
               last_error, content_hash)
    ON pastes TO cleanup_worker;
 GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count, created_at),
@@ -59,8 +59,8 @@ REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migration
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_watchdog;
 GRANT DELETE,
       SELECT (short_code, expires_at, deletion_status, deletion_initiated_at, claim_id, attempts,
-              retry_at, doomed_key, last_error, content_hash),
-      UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, doomed_key,
+              retry_at, pending_s3_key, last_error, content_hash),
+      UPDATE (deletion_status, deletion_initiated_at, claim_id, attempts, retry_at, pending_s3_key,
               last_error, content_hash)
    ON pastes TO cleanup_watchdog;
 GRANT SELECT, UPDATE, DELETE ON deletion_claims TO cleanup_watchdog;

@@ -1,14 +1,14 @@
 //! Points where a test can kill or stop the process: before and after every write. They are
 //! compiled in with the feature `failpoints` only, which a release build refuses.
 //!
-//! `FAILPOINTS="release.fenced=1*return(abort)" cleanup-worker run` dies the first time that the
-//! fence of a release is taken; `return(stop)` freezes the whole process there, as SIGSTOP does,
+//! `FAILPOINTS="decrement.fenced=1*return(abort)" cleanup-worker run` dies the first time that the
+//! fence of a decrement is taken; `return(stop)` freezes the whole process there, as SIGSTOP does,
 //! until SIGCONT; `panic` breaks off the batch.
 
 #[cfg(all(feature = "failpoints", not(debug_assertions)))]
 compile_error!("failpoints are for tests: build without --release, or without the feature");
 
-/// All of them, in the order in which a batch, a give-back and a sweep come by.
+/// All of them, in the order in which a batch, a release and a sweep come by.
 pub const ALL: &[&str] = &[
     "start.before_binding",
     "start.bound",
@@ -22,14 +22,14 @@ pub const ALL: &[&str] = &[
     "lock.released",
     "heartbeat.before",
     "heartbeat.after",
-    "release.before",
-    "release.fenced",
-    "release.content_locked",
-    "release.subtracted",
-    "release.counted",
-    "release.detached",
-    "release.recorded",
-    "release.committed",
+    "decrement.before",
+    "decrement.fenced",
+    "decrement.content_locked",
+    "decrement.subtracted",
+    "decrement.counted",
+    "decrement.rows_failed",
+    "decrement.recorded",
+    "decrement.committed",
     "objects.before_call",
     "objects.after_call",
     "evict.before",
@@ -37,16 +37,16 @@ pub const ALL: &[&str] = &[
     "finish.before",
     "finish.fenced",
     "finish.locked",
-    "finish.detached",
+    "finish.rows_failed",
     "finish.leftovers",
     "finish.removed",
     "finish.counted",
     "finish.committed",
-    "give_back.before",
-    "give_back.committed",
+    "release.before",
+    "release.committed",
     "sweep.before",
     "sweep.locked",
-    "reset.debts_handed_on",
+    "reset.pending_keys_assigned",
     "reset.pastes_reset",
     "reset.locked",
     "reset.good_reset",

@@ -4,6 +4,13 @@
 //! The module list is the reading order. A batch's life is in [`worker`], one step per file; what
 //! happens when a worker falls silent is in [`watchdog`].
 
+/// The text of a query: `sql!("claim/insert")` is `sql/queries/claim/insert.sql`.
+macro_rules! sql {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/queries/", $name, ".sql"))
+    };
+}
+
 pub mod config;
 
 pub mod claim;
@@ -17,13 +24,10 @@ pub mod postgres;
 pub mod redis;
 
 pub mod audit;
-pub mod backlog;
-pub mod figures;
 pub mod fleet;
 pub mod migrate;
 
 pub mod ctl;
-pub mod http;
 pub mod metrics;
 
 pub mod cli;
@@ -32,5 +36,6 @@ pub mod telemetry;
 
 mod backoff;
 pub mod failpoint;
+pub mod format;
 mod printable;
 mod tls;

@@ -9,7 +9,7 @@ use tracing::warn;
 pub struct Shutdown {
     /// Claim no more; finish what is open within the grace period.
     pub stop: CancellationToken,
-    /// Give back what is open, now.
+    /// Release what is open, now.
     pub abandon: CancellationToken,
 }
 
@@ -27,7 +27,7 @@ impl Shutdown {
                     _ = int.recv() => "SIGINT",
                 };
                 if asked.stop.is_cancelled() {
-                    warn!("{name} again: giving back what is open");
+                    warn!("{name} again: releasing what is open");
                     asked.abandon.cancel();
                 } else {
                     warn!("{name}: claiming no more, finishing what is open");

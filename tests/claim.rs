@@ -4,7 +4,7 @@ mod support;
 
 use std::{collections::HashSet, sync::Arc};
 
-use paste_cleanup::worker::claim::Wanted;
+use paste_cleanup::worker::batch::claim::Wanted;
 use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,12 +237,12 @@ async fn a_row_that_failed_by_itself_runs_alone_before_a_dead_worker_makes_it_a_
     let worker = world.worker().await;
     // Other claims may have been open beside this one: nothing tells whose fault the death was.
     claim_some(&worker, 1000).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.dead_letters, 0);
     world.end_backoff().await;
     let busy = Wanted { size: 1000, mark: None, busy: true, until: None };
     assert!(worker.claim(busy).await.expect("claim").is_none(), "it must run alone");
     claim_some(&worker, 1000).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.dead_letters, 1);
 }

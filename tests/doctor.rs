@@ -29,7 +29,7 @@ async fn with_standby() -> (Postgres, World, Postgres) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn healthy_surroundings_are_all_ok_before_and_after_the_first_run() {
+async fn healthy_dependencies_are_all_ok_before_and_after_the_first_run() {
     let (_server, world) = healthy().await;
     let before = diagnose(world.program("cleanupctl")).await;
     before.assert_only(0, &[]);
@@ -61,7 +61,7 @@ async fn an_asynchronous_standby_is_a_warning_that_says_what_can_be_lost() {
     let (_primary, world, _standby) = with_standby().await;
     let findings = diagnose(world.program("cleanupctl")).await;
     findings.assert_only(0, &["standbys"]);
-    let words = ["1 connected, none", "take back a release", "synchronous_standby_names"];
+    let words = ["1 connected, none", "take back a decrement", "synchronous_standby_names"];
     findings.assert_says("standbys", "warning", &words);
 }
 
@@ -198,10 +198,14 @@ async fn a_login_that_lacks_a_right_is_told_which_and_what_would_give_it() {
     let can = diagnose(login("night")).await;
     can.assert_only(0, &[]);
     can.assert_says("rights", "ok", &["night has what a worker needs"]);
-    world.run_sql("REVOKE UPDATE (doomed_key) ON pastes FROM cleanup_worker").await;
+    world.run_sql("REVOKE UPDATE (pending_s3_key) ON pastes FROM cleanup_worker").await;
     let lacks = diagnose(login("night")).await;
     lacks.assert_only(1, &["rights"]);
-    lacks.assert_says("rights", "failure", &["UPDATE (doomed_key) on pastes", "migrate --roles"]);
+    lacks.assert_says(
+        "rights",
+        "failure",
+        &["UPDATE (pending_s3_key) on pastes", "migrate --roles"],
+    );
     let both = ["migrate --roles` as the owner, then GRANT cleanup_worker TO"];
     diagnose(login("Day")).await.assert_says("rights", "failure", &both);
     let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
@@ -220,7 +224,7 @@ async fn the_rights_that_doctor_asks_for_are_those_that_the_workers_group_has() 
         UNION ALL
         SELECT format('%s (%s) on %s', privilege_type, attname, attrelid::regclass)
         FROM pg_attribute, aclexplode(attacl) WHERE grantee = 'cleanup_worker'::regrole";
-    let asked = include_str!("../sql/queries/doctor_rights.sql");
+    let asked = include_str!("../sql/queries/doctor/rights.sql");
     let sorted = |rows: Vec<tokio_postgres::Row>| {
         rows.iter().map(|row| row.get(0)).collect::<std::collections::BTreeSet<String>>()
     };
@@ -236,8 +240,8 @@ async fn a_store_that_wants_the_other_checksum_is_a_failure_that_names_the_setti
     let doctor = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
     let words = ["MissingContentMD5", "set CLEANUP_S3_CHECKSUM=md5"];
     diagnose(doctor()).await.assert_says("bucket", "failure", &words);
-    let mended = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;
-    mended.assert_says("bucket", "ok", &["with s3.checksum md5 only"]);
+    let fixed = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;
+    fixed.assert_says("bucket", "ok", &["with s3.checksum md5 only"]);
     s3.mood(Mood::Checksum { md5: false });
     let words = ["InvalidRequest", "set CLEANUP_S3_CHECKSUM=auto"];
     let md5 = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;

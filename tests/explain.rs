@@ -73,12 +73,12 @@ async fn a_paste_in_a_workers_hands_is_told_with_its_claim_and_when_it_would_com
     assert_eq!(told["state"], "being deleted");
     assert_eq!(told["claim"]["id"], claim.fence.claim);
     assert_eq!(told["claim"]["worker"], worker.id.to_string());
-    assert_eq!((&told["claim"]["released"], &told["wrong"][0]), (&false.into(), &Value::Null));
+    assert_eq!((&told["claim"]["decremented"], &told["wrong"][0]), (&false.into(), &Value::Null));
     says(&told["next"], &["no watchdog has ever run", "the start of the next run resets it"]);
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     let told = explained(&world, "claimed").await;
-    assert_eq!((&told["claim"]["released"], &told["wrong"][0]), (&true.into(), &Value::Null));
-    world.silence_claims(7201.0).await;
+    assert_eq!((&told["claim"]["decremented"], &told["wrong"][0]), (&true.into(), &Value::Null));
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     let told = explained(&world, "claimed").await;
     says(&told["last_error"], &["worker lease expired"]);
@@ -173,7 +173,7 @@ async fn times_that_are_infinite_or_in_the_future_are_named() {
     for future in ["now() + interval '1 year'", "'infinity'"] {
         world.run_sql(&format!("UPDATE deletion_claims SET heartbeat_at = {future}")).await;
         let told = explained(&world, "paste").await;
-        assert_eq!(told["claim"]["last_beat_s"], 0.0);
+        assert_eq!(told["claim"]["last_heartbeat_s"], 0.0);
         says(&told["wrong"][0], &["heartbeat is in the future"]);
     }
 }

@@ -61,8 +61,8 @@ impl Pair {
         worker.env("DATABASE_URL", url).env("AWS_ENDPOINT_URL", &self.s3.url)
     }
 
-    /// Starts a run, and stops it before the COMMIT of its release: replication is cut.
-    async fn worker_that_releases_without_the_standby(&self) -> Running {
+    /// Starts a run, and stops it before the COMMIT of its decrement: replication is cut.
+    async fn worker_that_decrements_without_the_standby(&self) -> Running {
         let holder = connect(&self.primary.url(&self.world.name)).await;
         holder.batch_execute("BEGIN; SELECT FROM content FOR UPDATE").await.expect("lock");
         let worker = self.worker().start();
@@ -120,7 +120,7 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_outlives_its_primary_and_the_worker_goes_on_from_it_by_itself() {
+async fn a_decrement_outlives_its_primary_and_the_worker_goes_on_from_it_by_itself() {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let key = pair.world.put("gone", "a", Ago(60.0)).await;
     let worker = pair.worker().start();
@@ -135,12 +135,12 @@ async fn a_release_outlives_its_primary_and_the_worker_goes_on_from_it_by_itself
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_the_standby_has_not_confirmed_deletes_nothing() {
+async fn a_decrement_that_the_standby_has_not_confirmed_deletes_nothing() {
     let mut pair = Pair::start(Standby::Synchronous).await;
     pair.world.put("gone", "a", Ago(60.0)).await;
-    let worker = pair.worker_that_releases_without_the_standby().await;
+    let worker = pair.worker_that_decrements_without_the_standby().await;
     pair.primary.stop_immediately().await;
-    assert_eq!(pair.s3.calls(), 0, "it must not delete what it does not know to be released");
+    assert_eq!(pair.s3.calls(), 0, "it must not delete what it does not know to be decremented");
     pair.promote().await;
     pair.world.put("again", "a", Never).await;
     pair.s3.let_go();
@@ -149,25 +149,25 @@ async fn a_release_that_the_standby_has_not_confirmed_deletes_nothing() {
     assert_eq!(pair.world.read("again").await.as_deref(), Some("a"));
 }
 
-/// Ends the wait of a release for its standby by force, so that it is committed on the primary
+/// Ends the wait of a decrement for its standby by force, so that it is committed on the primary
 /// alone, where everybody sees it. The worker looks at it, and must not believe its eyes before the
 /// standby has it, too.
 async fn a_forced_end_of_the_wait_deletes_nothing(force: &str) {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let key = pair.world.put("gone", "a", Ago(60.0)).await;
-    let worker = pair.worker_that_releases_without_the_standby().await;
+    let worker = pair.worker_that_decrements_without_the_standby().await;
     // More than once: the looks at it wait, too, and may be ended as well.
     for _ in 0..3 {
         pair.until_a_commit_waits().await;
         pair.world.run_sql(&format!("SELECT {force} {WAITING}")).await;
     }
-    let released = "SELECT count(*) = 1 FROM deletion_claims WHERE released_at IS NOT NULL";
-    pair.world.until("the release is committed on the primary", released).await;
+    let decremented = "SELECT count(*) = 1 FROM deletion_claims WHERE decremented_at IS NOT NULL";
+    pair.world.until("the decrement is committed on the primary", decremented).await;
     pair.until_a_commit_waits().await;
     worker.signal(Signal::STOP);
     pair.lose_the_primary().await;
-    assert_eq!(pair.s3.calls(), 0, "the standby knows nothing of this release");
-    // On the new primary the body was never released: it can be shared.
+    assert_eq!(pair.s3.calls(), 0, "the standby knows nothing of this decrement");
+    // On the new primary the body was never decremented: it can be shared.
     assert_eq!(pair.world.put("live", "a", Never).await, key);
     worker.signal(Signal::CONT);
     pair.s3.let_go();
@@ -177,13 +177,13 @@ async fn a_forced_end_of_the_wait_deletes_nothing(force: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_read_back_before_the_standby_has_it_deletes_nothing() {
+async fn a_decrement_read_back_before_the_standby_has_it_deletes_nothing() {
     a_forced_end_of_the_wait_deletes_nothing("pg_terminate_backend(pid, 5000)").await;
 }
 
 /// Postgres answers such a COMMIT with success, and a warning.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_whose_wait_for_the_standby_was_cancelled_deletes_nothing() {
+async fn a_decrement_whose_wait_for_the_standby_was_cancelled_deletes_nothing() {
     a_forced_end_of_the_wait_deletes_nothing("pg_cancel_backend(pid)").await;
 }
 

@@ -1,10 +1,10 @@
-//! Whose fault is it? A row's own fault costs that row an attempt; the surroundings' costs nobody.
+//! Whose fault is it? A row's own fault costs that row an attempt; the dependencies' costs nobody.
 
 mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use paste_cleanup::worker::{Worker, summary::StoppedBecause};
+use paste_cleanup::worker::{Worker, report::StoppedBecause};
 use support::{
     faulty_s3::{FaultyS3, Mood},
     *,
@@ -46,11 +46,11 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
     s3.mood(refusing(key.clone(), "ObjectLocked"));
     let claim = claim_some(&worker, 10).await;
     carry_out(&worker, &claim).await;
-    let detached = "SELECT doomed_key FROM pastes WHERE short_code = 'held' AND attempts = 1
+    let failed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'held' AND attempts = 1
                     AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL
                     AND claim_id IS NULL AND retry_at > now() - interval '1 minute'
                     AND last_error = 'S3 ObjectLocked: no'";
-    assert_eq!(world.text(detached).await, Some(key.clone()));
+    assert_eq!(world.text(failed).await, Some(key.clone()));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1, "the others are gone");
     world.assert_consistent().await;
     s3.mood(Mood::Fine);
@@ -72,7 +72,7 @@ async fn a_key_that_the_store_never_gets_done_keeps_nobody_else_and_costs_no_att
     let summary = drain(&worker).await;
     assert_eq!((summary.rows_deleted, summary.rows_failed), (9, 1));
     assert_eq!(summary.stopped_because, StoppedBecause::Failed, "said, not hidden");
-    let waits = "SELECT doomed_key FROM pastes WHERE short_code = 'damaged' AND attempts = 0
+    let waits = "SELECT pending_s3_key FROM pastes WHERE short_code = 'damaged' AND attempts = 0
                  AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL AND claim_id IS NULL
                  AND retry_at > now() + interval '10 minutes'
                  AND last_error = 'S3 InternalError: no'";
@@ -95,7 +95,7 @@ async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_erro
         world.end_backoff().await;
     }
     let dead = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity' AND attempts = 5
-                AND last_error = 'S3 ObjectLocked: no' AND doomed_key IS NOT NULL";
+                AND last_error = 'S3 ObjectLocked: no' AND pending_s3_key IS NOT NULL";
     assert_eq!(world.count(dead).await, 1);
     // A later run's: it did not fail there.
     let summary = drain(&worker_within(&world, &s3, Duration::from_secs(1)).await).await;
@@ -143,7 +143,7 @@ async fn a_key_answered_with_no_such_key_is_a_success() {
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
 }
 
-/// While the surroundings fail, claims come back uncounted; once they answer, everything goes.
+/// While the dependencies fail, claims come back uncounted; once they answer, everything goes.
 async fn costs_no_attempt(mood: Mood) {
     let (world, s3, worker) = world_with(Mood::Fine).await;
     for n in 0..5 {
@@ -153,14 +153,14 @@ async fn costs_no_attempt(mood: Mood) {
     s3.mood(mood);
     let running = tokio::spawn(async move { drain(&worker).await });
     world
-        .until("given back", "SELECT count(*) > 0 FROM deletion_claims WHERE reset_at IS NOT NULL")
+        .until("released", "SELECT count(*) > 0 FROM deletion_claims WHERE reset_at IS NOT NULL")
         .await;
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0, "a row paid for it");
     assert_eq!(world.count("SELECT count(*) FROM pastes WHERE retry_at IS NOT NULL").await, 0);
     s3.mood(Mood::Fine);
     let summary = running.await.expect("run");
     assert_eq!((summary.stopped_because, summary.rows_failed), (StoppedBecause::Drained, 0));
-    assert!(summary.claims_given_back > 0);
+    assert!(summary.claims_released > 0);
     let dead = "SELECT count(*) FROM pastes WHERE attempts > 0";
     assert_eq!(world.count(dead).await, 0);
     assert_eq!(world.read("live").await.as_deref(), Some("b1"));
@@ -212,7 +212,7 @@ async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_detached_alone() {
+async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_failed_alone() {
     let (world, s3, _) = world_with(Mood::Fine).await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -229,7 +229,7 @@ async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_detached_alone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_cannot_be_deleted_is_detached_with_nothing_leaked_or_counted_twice() {
+async fn a_row_that_cannot_be_deleted_is_failed_with_nothing_leaked_or_counted_twice() {
     let world = World::new().await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0)).await;
@@ -245,10 +245,10 @@ async fn a_row_that_cannot_be_deleted_is_detached_with_nothing_leaked_or_counted
     let worker = world.worker().await;
     let claim = claim_some(&worker, 100).await;
     carry_out(&worker, &claim).await;
-    let detached = "SELECT count(*) FROM pastes WHERE short_code = 'p7' AND attempts = 1
+    let failed = "SELECT count(*) FROM pastes WHERE short_code = 'p7' AND attempts = 1
                     AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL
-                    AND doomed_key IS NULL AND last_error LIKE '%23503%'";
-    assert_eq!(world.count(detached).await, 1);
+                    AND pending_s3_key IS NULL AND last_error LIKE '%23503%'";
+    assert_eq!(world.count(failed).await, 1);
     assert_eq!(world.count("SELECT count(*) FROM pastes WHERE expires_at < now()").await, 1);
     world.assert_consistent().await;
     world.run_sql("DROP TABLE comments").await;
@@ -275,7 +275,7 @@ async fn a_body_that_cannot_be_removed_keeps_its_rows_and_their_references() {
     let claim = claim_some(&worker, 100).await;
     carry_out(&worker, &claim).await;
     let kept = "SELECT string_agg(short_code, ',' ORDER BY short_code) FROM pastes
-                WHERE attempts = 1 AND content_hash = sha256('b4') AND doomed_key IS NULL
+                WHERE attempts = 1 AND content_hash = sha256('b4') AND pending_s3_key IS NULL
                   AND claim_id IS NULL AND last_error LIKE '%23503%'";
     assert_eq!(world.text(kept).await.as_deref(), Some("p14,p4"));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 2);
@@ -302,15 +302,15 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
     let transaction = other.transaction().await.expect("begin");
     let lock = "SELECT FROM content ORDER BY content_hash";
     transaction.batch_execute(&format!("{lock} DESC LIMIT 1 FOR UPDATE")).await.expect("last");
-    let releasing = {
+    let decrementing = {
         let (worker, claim) = (worker.clone(), claim.clone());
-        tokio::spawn(async move { worker.release(&claim).await })
+        tokio::spawn(async move { worker.decrement(&claim).await })
     };
     world.until_workers_wait(1).await;
     transaction.batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE")).await.expect("circle");
     transaction.commit().await.expect("commit");
-    let released = releasing.await.expect("join").expect("released after all");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = decrementing.await.expect("join").expect("decremented after all");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
     let deadlocks = "SELECT deadlocks > 0 FROM pg_stat_database WHERE datname = current_database()";

@@ -4,7 +4,7 @@ mod support;
 
 use paste_cleanup::{
     claim::{Claim, StepError},
-    worker::{Worker, delete_objects::ObjectsGone},
+    worker::{Worker, batch::delete_objects::ObjectsGone},
 };
 use support::*;
 
@@ -23,46 +23,46 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
         tokio::time::Instant::now(),
         zombie.settings.s3.deadline,
     );
-    zombie.beat(&world.db).await.expect("beat");
-    assert!(lost.is_cancelled(), "the beat tells the zombie that it lost its claim");
-    assert!(matches!(zombie.release(claim).await, Err(StepError::Lost(_))), "release");
+    zombie.heartbeat(&world.db).await.expect("heartbeat");
+    assert!(lost.is_cancelled(), "the heartbeat tells the zombie that it lost its claim");
+    assert!(matches!(zombie.decrement(claim).await, Err(StepError::Lost(_))), "decrement");
     let finished = zombie.finish(claim, &ObjectsGone::default(), &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))), "finish");
-    let given = zombie.give_back(claim.fence, "zombie").await.expect("give back");
-    assert_eq!(given.rows, 0, "give back");
+    let given = zombie.release(claim.fence, "zombie").await.expect("release");
+    assert_eq!(given.rows, 0, "release");
     assert_eq!(snapshot(world).await, before, "the zombie changed something");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombies_beat_release_and_finish_touch_nothing() {
+async fn a_zombies_heartbeat_decrement_and_finish_touch_nothing() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
     let zombie = world.worker().await;
     let stale = claim_some(&zombie, 10).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     assert_powerless(&world, &zombie, &stale).await;
     world.end_backoff().await;
-    let heir = world.worker().await;
-    let fresh = claim_some(&heir, 10).await;
+    let pending_owner = world.worker().await;
+    let fresh = claim_some(&pending_owner, 10).await;
     assert_powerless(&world, &zombie, &stale).await;
-    carry_out(&heir, &fresh).await;
+    carry_out(&pending_owner, &fresh).await;
     assert_powerless(&world, &zombie, &stale).await;
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_that_had_released_cannot_finish() {
+async fn a_zombie_that_had_decremented_cannot_finish() {
     let world = World::new().await;
     world.put("a", "only", Ago(60.0)).await;
     let zombie = world.worker().await;
     let stale = claim_some(&zombie, 10).await;
-    let released = zombie.release(&stale).await.expect("release");
-    world.silence_claims(7201.0).await;
+    let decremented = zombie.decrement(&stale).await.expect("decrement");
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     // Its late deletion is harmless, but the row is not its own any more.
-    let objects = zombie.delete_objects(&stale, &released).await.expect("late delete");
+    let objects = zombie.delete_objects(&stale, &decremented).await.expect("late delete");
     let finished = zombie.finish(&stale, &objects, &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1);
@@ -78,7 +78,7 @@ async fn two_claims_by_the_same_worker_are_told_apart() {
     world.put("live", "shared", Never).await;
     let worker = world.worker().await;
     let first = claim_some(&worker, 10).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     world.end_backoff().await;
     let second = claim_some(&worker, 10).await;

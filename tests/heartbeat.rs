@@ -11,7 +11,7 @@ use support::{
 };
 use tokio::time::Instant;
 
-const BEAT: Duration = Duration::from_millis(200);
+const HEARTBEAT: Duration = Duration::from_millis(200);
 const STUCK: Duration = Duration::from_millis(800);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,7 +22,7 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
-            settings.worker.heartbeat_interval = BEAT;
+            settings.worker.heartbeat_interval = HEARTBEAT;
             settings.watchdog.stuck_after = STUCK;
         })
         .await;
@@ -53,8 +53,8 @@ async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
     let (wedged, healthy) = (claim_some(&worker, 1).await, claim_some(&worker, 1).await);
     worker.open.insert(wedged.fence.claim, Instant::now(), Duration::ZERO);
     worker.open.insert(healthy.fence.claim, Instant::now(), Duration::from_secs(60));
-    world.silence_claims(7201.0).await;
-    worker.beat(&world.db).await.expect("beat");
+    world.expire_leases(7201.0).await;
+    worker.heartbeat(&world.db).await.expect("heartbeat");
     assert_eq!(world.sweep().await.reset.claims, 1);
     let reset = "SELECT reset_at IS NOT NULL FROM deletion_claims WHERE id = $1";
     let is_reset = async |claim: i64| -> bool {
@@ -65,7 +65,7 @@ async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_batch_does_not_stop_the_beat_of_its_neighbours() {
+async fn a_blocked_batch_does_not_stop_the_heartbeat_of_its_neighbours() {
     let world = World::new().await;
     world.put("blocked", "a", Ago(60.0)).await;
     world.put("free", "b", Ago(50.0)).await;
@@ -74,15 +74,15 @@ async fn a_blocked_batch_does_not_stop_the_beat_of_its_neighbours() {
     for claim in [&blocked, &free] {
         worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
     }
-    world.silence_claims(100.0).await;
-    let mut release = connect(&world.database_url).await;
-    let holding = release.transaction().await.expect("begin");
+    world.expire_leases(100.0).await;
+    let mut decrement = connect(&world.database_url).await;
+    let holding = decrement.transaction().await.expect("begin");
     holding
         .query("SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE", &[&blocked.fence.claim])
         .await
         .expect("lock");
     // Would wait for the lock for ever, were it not for SKIP LOCKED.
-    worker.beat(&world.db).await.expect("beat");
+    worker.heartbeat(&world.db).await.expect("heartbeat");
     let beaten = "SELECT count(*) FROM deletion_claims
                   WHERE id = $1 AND heartbeat_at > now() - interval '50 seconds'";
     assert_eq!(world.count_with(beaten, &[&free.fence.claim]).await, 1);
@@ -96,12 +96,12 @@ async fn a_worker_that_waits_for_a_lock_is_alive_and_its_pastes_pay_nothing() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
     worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
-    world.silence_claims(7201.0).await;
-    // What its release or finish does, while it waits for a lock of somebody else's.
+    world.expire_leases(7201.0).await;
+    // What its decrement or finish does, while it waits for a lock of somebody else's.
     let mut step = connect(&world.database_url).await;
     let waiting = step.transaction().await.expect("begin");
     waiting.batch_execute("SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
-    worker.beat(&world.db).await.expect("beat");
+    worker.heartbeat(&world.db).await.expect("heartbeat");
     waiting.rollback().await.expect("the step is tried again");
     assert_eq!(world.sweep().await.reset.claims, 0, "reset a live worker");
     let silent = "SELECT count(*) FROM deletion_claims
@@ -119,14 +119,14 @@ async fn a_claim_that_was_busy_once_is_not_kept_alive_by_later_heartbeats() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
     worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let mut step = connect(&world.database_url).await;
     let waiting = step.transaction().await.expect("begin");
     waiting.batch_execute("SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
-    worker.beat(&world.db).await.expect("beat");
+    worker.heartbeat(&world.db).await.expect("heartbeat");
     // Wedged from now on: past its phase's time.
     worker.open.insert(claim.fence.claim, Instant::now(), Duration::ZERO);
-    worker.beat(&world.db).await.expect("beat");
+    worker.heartbeat(&world.db).await.expect("heartbeat");
     waiting.rollback().await.expect("let go");
     assert_eq!(world.sweep().await.reset.claims, 1);
 }
@@ -139,7 +139,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
-            settings.worker.heartbeat_interval = BEAT;
+            settings.worker.heartbeat_interval = HEARTBEAT;
         })
         .await;
     let open = worker.clone();
@@ -149,7 +149,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     // come in between.
     let mut reset = 0;
     while reset == 0 {
-        world.silence_claims(7201.0).await;
+        world.expire_leases(7201.0).await;
         reset = world.sweep().await.reset.claims;
     }
     while !open.open.ids().is_empty() {
@@ -162,7 +162,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_cannot_beat_for_stuck_after_stops_touching_its_claims() {
+async fn a_worker_that_cannot_send_a_heartbeat_for_stuck_after_stops_touching_its_claims() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     let s3 = FaultyS3::start(&world, Mood::Holding).await;
@@ -177,8 +177,8 @@ async fn a_worker_that_cannot_beat_for_stuck_after_stops_touching_its_claims() {
         .start();
     s3.called(1).await;
     proxy.down();
-    worker.until_it_says("no beat for stuck_after").await;
-    world.silence_claims(7201.0).await;
+    worker.until_it_says("no heartbeat for stuck_after").await;
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     proxy.up();
     s3.let_go();
@@ -211,7 +211,7 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     // Postgres ends that transaction by itself; a patient writer gets through.
     world.run_sql("SET lock_timeout = '30s'").await;
     world.put("new", "shared", Never).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     worker.signal(Signal::CONT);
     let ended = worker.end().await;
@@ -232,7 +232,7 @@ async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
         .worker_with(|settings| {
             settings.redis.url = Some(url.into());
             settings.lock.ttl = Duration::from_secs(1);
-            settings.worker.heartbeat_interval = BEAT;
+            settings.worker.heartbeat_interval = HEARTBEAT;
             settings.watchdog.stuck_after = STUCK;
         })
         .await;
@@ -244,6 +244,6 @@ async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
     let claim = claim_some(&worker, 10).await;
     assert!(claim.asked_at.elapsed() < STUCK, "its time starts after the wait");
     let summary = drain(&worker).await;
-    assert_eq!((summary.claims_lost, summary.rows_deleted), (0, 1), "given back and deleted");
+    assert_eq!((summary.claims_lost, summary.rows_deleted), (0, 1), "released and deleted");
     world.assert_drained().await;
 }

@@ -226,7 +226,7 @@ async fn every_probe_is_answered_while_silent_clients_connect_again_and_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_silent_clients_hold_every_connection_silent_claims_are_reset() {
+async fn while_silent_clients_hold_every_connection_expired_claims_are_reset() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -241,7 +241,7 @@ async fn while_silent_clients_hold_every_connection_silent_claims_are_reset() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.until("all reset", "SELECT count(*) = 10 FROM pastes WHERE attempts = 1").await;
     crowding.abort();
     sidecar.answers_again().await;

@@ -7,7 +7,10 @@ use std::time::Duration;
 use paste_cleanup::{
     config::{WhenUnavailable, defaults},
     shutdown::Shutdown,
-    worker::{Lock, lock::Turn, summary::StoppedBecause},
+    worker::{
+        batch::{Lock, lock::Turn},
+        report::StoppedBecause,
+    },
 };
 use support::{servers::Redis, *};
 
@@ -254,7 +257,7 @@ async fn with_when_unavailable_wait_nothing_is_claimed_until_the_lock_can_be_rel
     grant(&redis, &["+@scripting"]).await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert!(ended.json()["waited_ms"]["surroundings"].is_u64(), "{}", ended.stdout());
+    assert!(ended.json()["waited_ms"]["dependency_unavailable"].is_u64(), "{}", ended.stdout());
     world.assert_drained().await;
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use paste_cleanup::worker::{Worker, summary::StoppedBecause};
+use paste_cleanup::worker::{Worker, report::StoppedBecause};
 use support::{
     proxy::{Fault, Proxy, address_of},
     *,
@@ -24,17 +24,21 @@ fn names(failed: &[(String, String)]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_answer_was_lost_is_given_back_uncounted() {
+async fn a_claim_whose_answer_was_lost_is_released_uncounted() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("a", "a", Ago(60.0)).await;
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
-    let wanted =
-        paste_cleanup::worker::claim::Wanted { size: 10, mark: None, busy: false, until: None };
+    let wanted = paste_cleanup::worker::batch::claim::Wanted {
+        size: 10,
+        mark: None,
+        busy: false,
+        until: None,
+    };
     assert!(worker.claim(wanted).await.is_err());
     assert_eq!(proxy.fired(), 1);
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
     assert_eq!(world.count(claimed).await, 1, "it was committed behind the worker's back");
-    assert_eq!(worker.give_back_unknown().await.expect("look"), 1);
+    assert_eq!(worker.release_unconfirmed().await.expect("look"), 1);
     assert_eq!(world.count(claimed).await, 0);
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
     assert_eq!(drain(&worker).await.rows_deleted, 1);
@@ -42,35 +46,35 @@ async fn a_claim_whose_answer_was_lost_is_given_back_uncounted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_whose_answer_was_lost_is_not_repeated() {
+async fn a_decrement_whose_answer_was_lost_is_not_repeated() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
-    let doomed = world.put("a", "only", Ago(60.0)).await;
+    let unreferenced = world.put("a", "only", Ago(60.0)).await;
     world.put("b", "shared", Ago(50.0)).await;
     world.put("live", "shared", Never).await;
     world.put("live too", "shared", Never).await;
     let claim = claim_some(&worker, 10).await;
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
-    let released = worker.release(&claim).await.expect("release");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
     assert_eq!(proxy.fired(), 1);
-    assert_eq!(released.doomed.len(), 1, "goes on from the claim's record");
-    assert_eq!(released.doomed[0].s3_key, doomed);
+    assert_eq!(decremented.unreferenced.len(), 1, "goes on from the claim's record");
+    assert_eq!(decremented.unreferenced[0].s3_key, unreferenced);
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2, "subtracted once");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_whose_commit_never_arrived_is_done_again() {
+async fn a_decrement_whose_commit_never_arrived_is_done_again() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
     let claim = claim_some(&worker, 10).await;
     proxy.arm(Fault::CutBefore("COMMIT"));
-    let released = worker.release(&claim).await.expect("release");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
     assert_eq!(proxy.fired(), 1);
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     world.assert_drained().await;
 }
@@ -81,8 +85,8 @@ async fn a_finish_whose_answer_was_lost_is_neither_repeated_nor_forgotten() {
     world.put("a", "a", Ago(60.0)).await;
     world.put("b", "b", Ago(60.0)).await;
     let claim = claim_some(&worker, 10).await;
-    let released = worker.release(&claim).await.expect("release");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((proxy.fired(), finished.rows), (1, 2), "counted from the claim's record");
@@ -94,8 +98,8 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("a", "a", Ago(60.0)).await;
     let claim = claim_some(&worker, 10).await;
-    let released = worker.release(&claim).await.expect("release");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     proxy.arm(Fault::CutBefore("COMMIT"));
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((proxy.fired(), finished.rows), (1, 1));
@@ -103,7 +107,7 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_whose_answer_was_lost_still_tells_what_it_detached_and_repaired() {
+async fn a_decrement_whose_answer_was_lost_still_tells_what_it_failed_and_repaired() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("held", "held", Ago(60.0)).await;
     world.put("fine", "fine", Ago(60.0)).await;
@@ -119,14 +123,18 @@ async fn a_release_whose_answer_was_lost_still_tells_what_it_detached_and_repair
     let claim = claim_some(&worker, 10).await;
     // The whole batch fails before its COMMIT: this is that of the one without the bad row.
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
-    let released = worker.release(&claim).await.expect("release");
-    assert_eq!((proxy.fired(), released.doomed.len()), (1, 1), "goes on from the claim's record");
-    assert_eq!(names(&released.detached), ["held"]);
-    assert_eq!(released.drift, 1);
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    assert_eq!(
+        (proxy.fired(), decremented.unreferenced.len()),
+        (1, 1),
+        "goes on from the claim's record"
+    );
+    assert_eq!(names(&decremented.failed), ["held"]);
+    assert_eq!(decremented.drift, 1);
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     let left = "SELECT string_agg(short_code || attempts, ',' ORDER BY short_code) FROM pastes";
-    assert_eq!(world.text(left).await.as_deref(), Some("held1,live0"), "detached once");
+    assert_eq!(world.text(left).await.as_deref(), Some("held1,live0"), "failed once");
     world.assert_consistent().await;
 }
 
@@ -142,14 +150,14 @@ async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
         )
         .await;
     let claim = claim_some(&worker, 10).await;
-    let released = worker.release(&claim).await.expect("release");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((proxy.fired(), finished.rows), (1, 1), "counted from the claim's record");
     assert_eq!(names(&finished.failed), ["held"]);
     let left = "SELECT string_agg(short_code || attempts, ',') FROM pastes";
-    assert_eq!(world.text(left).await.as_deref(), Some("held1"), "detached once");
+    assert_eq!(world.text(left).await.as_deref(), Some("held1"), "failed once");
     world.assert_consistent().await;
 }
 
@@ -180,7 +188,7 @@ async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
     }
 }
 
-/// The rows are detached for good, the batch runs out of patience before it learns of that, and the
+/// The rows are failed for good, the batch runs out of patience before it learns of that, and the
 /// claim row tells nobody: the rows themselves do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
@@ -195,9 +203,9 @@ async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
         .await;
     let mut settings = (*worker.settings).clone();
     settings.worker.max_attempts = 1;
-    settings.worker.patience = Duration::from_secs(1);
+    settings.worker.outage_timeout = Duration::from_secs(1);
     let worker = world.worker_with(|own| *own = settings).await;
-    // Those of the sweep, the brake, the claim and the release.
+    // Those of the sweep, the brake, the claim and the decrement.
     proxy.arm_after(4, Fault::LoseAnswerOf("COMMIT"));
     let running = tokio::spawn({
         let worker = Arc::clone(&worker);
@@ -210,7 +218,7 @@ async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
     world
         .until("the finish is committed", "SELECT finished_at IS NOT NULL FROM deletion_claims")
         .await;
-    while worker.open.out_of_sight() == 0 {
+    while worker.open.unconfirmed() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     proxy.up();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use paste_cleanup::{
     config::Settings,
-    watchdog::{Watchdog, history},
+    watchdog::{Watchdog, totals},
 };
 use support::{
     faulty_s3::{FaultyS3, Mood},
@@ -38,7 +38,7 @@ fn watchdog_settings(world: &World) -> Settings {
 /// What a scrape shows after one more tick.
 async fn scrape(watchdog: &Watchdog) -> BTreeMap<String, f64> {
     watchdog.tick().await.expect("a tick");
-    watchdog.look_around().await.expect("a look");
+    watchdog.take_snapshot().await.expect("a look");
     samples(&watchdog.metrics().render())
 }
 
@@ -61,7 +61,7 @@ async fn totals_tell_exactly_what_was_erased_though_the_worker_was_killed_and_go
     dies.until_it_says("finished claim").await;
     dies.signal(Signal::KILL);
     dies.end().await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let watchdog = watchdog(&world).await;
     scrape(&watchdog).await;
     world.run_sql("UPDATE pastes SET retry_at = NULL").await;
@@ -82,7 +82,7 @@ async fn totals_tell_exactly_what_was_erased_though_the_worker_was_killed_and_go
         assert_eq!(seen.get(name), Some(&value), "{name}: {seen:#?}");
     }
     let batches = seen["cleanup_batches_total"];
-    for phase in ["claim", "release", "delete", "evict", "finish"] {
+    for phase in ["claim", "decrement", "delete", "evict", "finish"] {
         let name = format!("cleanup_batch_phase_duration_seconds_count{{phase=\"{phase}\"}}");
         assert_eq!(seen[&name], batches, "{name}");
     }
@@ -101,7 +101,7 @@ async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_
     let worker = world.worker_with(|s| s.worker.batch_size = 10).await;
     drain(&worker).await;
     let pool = world.watchdog_pool();
-    let at_once = (0..8).map(|_| history::count(&pool, &world.settings));
+    let at_once = (0..8).map(|_| totals::count(&pool, &world.settings));
     for counted in futures_util::future::join_all(at_once).await {
         counted.expect("count");
     }
@@ -139,22 +139,22 @@ async fn failures_dead_letters_resets_and_drift_are_counted_by_kind() {
     world.put_many(5, 5).await;
     let worker = world.worker().await;
     let silent = claim_some(&worker, 2).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.sweep().await;
-    let given_back = claim_some(&worker, 2).await;
-    worker.give_back(given_back.fence, "asked to stop").await.expect("give back");
+    let released = claim_some(&worker, 2).await;
+    worker.release(released.fence, "asked to stop").await.expect("release");
     // A row that failed alone for the last time.
     world
         .run_sql("UPDATE pastes SET attempts = 4, retry_at = NULL WHERE expires_at IS NOT NULL")
         .await;
     let alone = claim_some(&worker, 1).await;
     assert_eq!((alone.pastes.len(), silent.pastes.len()), (1, 2));
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let seen = scrape(&*watchdog(&world).await).await;
     for (name, value) in [
         ("cleanup_count_drift_total", 1.0),
-        ("cleanup_claims_reset_total{reason=\"worker_silent\"}", 2.0),
-        ("cleanup_claims_reset_total{reason=\"given_back\"}", 1.0),
+        ("cleanup_claims_reset_total{reason=\"lease_expired\"}", 2.0),
+        ("cleanup_claims_reset_total{reason=\"released\"}", 1.0),
         ("cleanup_pastes_reset_total", 5.0),
         ("cleanup_pastes_dead_lettered_total", 1.0),
         ("cleanup_dead_letter_pastes", 1.0),
@@ -225,7 +225,7 @@ async fn without_rights_on_the_history_a_worker_drains_and_a_watchdog_resets_all
     let world = World::new().await;
     world.put_many(20, 20).await;
     claim_some(&*world.worker().await, 10).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world
         .run_sql(
             "REVOKE ALL ON cleanup_runs, cleanup_totals FROM cleanup_worker, cleanup_watchdog;

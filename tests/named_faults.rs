@@ -176,7 +176,7 @@ async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_i
     let world = World::new().await;
     kill_a_worker(&world).await;
     doctor(&world).await.assert_says("claims", "ok", &["no worker is silent"]);
-    world.silence_claims(40.0).await;
+    world.expire_leases(40.0).await;
     let worker = world.text("SELECT worker::text FROM deletion_claims").await.expect("a worker");
     let findings = doctor(&world).await;
     findings.assert_only(0, &["durability", "claims"]);
@@ -192,7 +192,7 @@ async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_i
 async fn a_killed_worker_that_no_watchdog_looks_after_is_named_with_the_sweep_to_run() {
     let world = World::new().await;
     kill_a_worker(&world).await;
-    world.silence_claims(2.0 * 3600.0 + 61.0).await;
+    world.expire_leases(2.0 * 3600.0 + 61.0).await;
     let words = ["silent for 2h 1m", "start cleanup-watchdog", "`cleanup-watchdog --once`"];
     doctor(&world).await.assert_says("claims", "warning", &words);
     assert_done(&world.program("cleanup-watchdog").args(&["--once"]).output().await);

@@ -79,7 +79,7 @@ async fn bad_night(world: &World) {
     dies.signal(Signal::KILL);
     dies.end().await;
     s3.let_go();
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let reset =
         "SELECT bool_and(reset_at IS NOT NULL) FROM deletion_claims WHERE finished_at IS NULL";
     world.until("the watchdog resets it", reset).await;
@@ -119,7 +119,7 @@ async fn every_panel_and_every_alert_is_answered_by_a_prometheus_that_saw_a_bad_
     for seen in [
         "cleanup_pastes_deleted_total == 16",
         "cleanup_runs_total{stopped_because=\"failed\"} == 1",
-        "cleanup_claims_reset_total{reason=\"worker_silent\"} >= 1",
+        "cleanup_claims_reset_total{reason=\"lease_expired\"} >= 1",
         "cleanup_s3_errors_total{class=\"throttled\"} >= 1",
         "cleanup_s3_errors_total{class=\"unavailable\"} >= 1",
         "cleanup_claims_without_lock_total >= 1",
@@ -287,7 +287,7 @@ async fn each_batch_leaves_exactly_one_event_with_all_that_it_did() {
     assert_eq!((sum("rows"), sum("objects"), sum("bytes")), (25, 25, bytes));
     for event in &batches {
         let ms = |field: &str| event[field].as_u64().unwrap_or_else(|| panic!("{field}: {event}"));
-        let steps = ["release_ms", "delete_ms", "evict_ms", "finish_ms"].map(ms);
+        let steps = ["decrement_ms", "delete_ms", "evict_ms", "finish_ms"].map(ms);
         // Each is rounded down.
         assert!((0..=4).contains(&(ms("elapsed_ms") - steps.iter().sum::<u64>())), "{event}");
         assert!(ms("lock_wait_ms") <= ms("claim_ms"), "{event}");

@@ -22,8 +22,8 @@ const FAILING: Mood = Mood::Failing { status: 500, code: "InternalError" };
 const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 /// What a worker says when it stops claiming, and when it goes on.
-const WAITS: &str = "claiming nothing until the surroundings answer";
-const GOES_ON: &str = "the surroundings answer again";
+const WAITS: &str = "claiming nothing until the dependencies are available";
+const GOES_ON: &str = "the dependencies are available again";
 
 /// A world with expired pastes and one that lives on.
 async fn world(pastes: usize) -> World {
@@ -47,7 +47,7 @@ fn run(world: &World) -> Process {
 /// A run that is soon tired of whatever fails.
 fn impatient_run(world: &World) -> Process {
     run(world)
-        .env("CLEANUP_WORKER_PATIENCE", "1s")
+        .env("CLEANUP_WORKER_OUTAGE_TIMEOUT", "1s")
         .env("CLEANUP_WORKER_GRACE_PERIOD", "1s")
         .env("CLEANUP_S3_DEADLINE", "1s")
 }
@@ -131,7 +131,7 @@ async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
     s3.let_go();
     let ended = throttled.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert_eq!(ended.json()["claims_given_back"], 0, "slow is not broken: {}", ended.stderr());
+    assert_eq!(ended.json()["claims_released"], 0, "slow is not broken: {}", ended.stderr());
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
     world.assert_drained().await;
 }
@@ -145,18 +145,18 @@ async fn a_postgres_that_comes_back_finds_the_run_going_on() {
     worker.until_it_says("trying again").await;
     proxy.up();
     let ended = worker.end().await;
-    assert_eq!(ended.json()["claims_given_back"], 0, "{}", ended.stderr());
+    assert_eq!(ended.json()["claims_released"], 0, "{}", ended.stderr());
     assert_recovered(&world, &ended, 30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_gave_up_on_postgres_stays_until_it_can_give_its_claims_back() {
+async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() {
     let world = world(30).await;
     let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("staying until the open claims can be given back").await;
-    assert!(world.count(OPEN).await > 0, "nothing to give back");
+    worker.until_it_says("staying until the open claims can be released").await;
+    assert!(world.count(OPEN).await > 0, "nothing to release");
     proxy.up();
     assert_gave_up(&world, &worker.end().await, &["gave up after 1s"]).await;
 }
@@ -168,10 +168,10 @@ async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
-    worker.until_it_says("staying until the open claims can be given back").await;
+    worker.until_it_says("staying until the open claims can be released").await;
     let ended = worker.end().await;
-    ended.assert_refused(1, &["could not be given back", "watchdog frees them after 2h"]);
-    world.silence_claims(7201.0).await;
+    ended.assert_refused(1, &["could not be released", "watchdog frees them after 2h"]);
+    world.expire_leases(7201.0).await;
     assert!(world.sweep().await.reset.claims > 0);
     world.assert_consistent().await;
 }
@@ -310,7 +310,7 @@ async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_
     let mut worker = times(run(&world)).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.stop_immediately().await;
-    worker.until_it_says("no beat for stuck_after").await;
+    worker.until_it_says("no heartbeat for stuck_after").await;
     postgres.start_again().await;
     let sweep = times(world.program("cleanup-watchdog")).args(&["--once"]).output();
     let (swept, ()) = tokio::join!(sweep, async { s3.let_go() });

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use paste_cleanup::worker::{run::Options, summary::StoppedBecause};
+use paste_cleanup::worker::{report::StoppedBecause, run::Options};
 use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +138,7 @@ async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_bac
     // Another worker claims everything and has not committed.
     let mut other = connect(&world.database_url).await;
     let uncommitted = other.transaction().await.expect("begin");
-    let claim = include_str!("../sql/queries/claim.sql");
+    let claim = include_str!("../sql/queries/claim/claim.sql");
     let nobody = uuid::Uuid::new_v4();
     let claimed = uncommitted
         .query(claim, &[&nobody, &10, &None::<std::time::SystemTime>, &100, &false])
@@ -178,14 +178,14 @@ async fn rows_that_come_due_within_a_minute_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_in_other_hands_are_named_in_the_summary() {
+async fn rows_claimed_by_others_are_named_in_the_summary() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let other = world.worker().await;
     claim_some(&other, 4).await;
     let summary = drain(&world.worker().await).await;
     assert_eq!(summary.rows_deleted, 6);
-    assert_eq!(summary.left.expect("left").in_other_hands, 4);
+    assert_eq!(summary.left.expect("left").claimed_by_others, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -206,7 +206,7 @@ async fn rights_taken_away_in_the_middle_cost_no_attempt_and_leave_nothing_claim
         .start();
     world.until("a batch is done", "SELECT count(*) < 60 FROM pastes").await;
     guarded.forbid_deletion(true).await;
-    let said = run.until_it_says("claiming nothing until the surroundings answer").await;
+    let said = run.until_it_says("claiming nothing until the dependencies are available").await;
     assert!(said.contains(&world.bucket) && said.contains("s3:DeleteObject"), "{said}");
     run.signal(Signal::TERM);
     let ended = run.end().await;
@@ -243,7 +243,7 @@ async fn with_the_audits_policy_and_role_an_audit_finds_and_repairs_everything()
     let ended = guarded.audit(AUDITOR, &["--repair", "--grace", "0s"]).output().await;
     let report = ended.json();
     assert_eq!(ended.code(), 1, "{report:#} {}", ended.stderr());
-    let counts = ["orphans", "wrong_counts", "unheld_bodies", "missing_objects", "repaired"];
+    let counts = ["orphans", "wrong_counts", "unreferenced_content", "missing_objects", "repaired"];
     assert_eq!(counts.map(|count| report[count].as_u64()), [1, 9, 1, 1, 11].map(Some));
     world.upload(&missing, "back").await;
     let again = guarded.audit(AUDITOR, &["--grace", "0s"]).output().await;

@@ -68,7 +68,7 @@ async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_
         .env("CLEANUP_SCHEDULE_CRON", "* * * * * *")
         .env("CLEANUP_WORKER_GRACE_PERIOD", "100ms")
         .start();
-    worker.until_it_says("gave back claim").await;
+    worker.until_it_says("released claim").await;
     s3.let_go();
     world.until("the next run deletes", "SELECT count(*) = 0 FROM pastes").await;
     worker.signal(Signal::TERM);

@@ -34,7 +34,7 @@ async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_gives_back_what_cannot_be_finished_so_that_nothing_stays_claimed() {
+async fn sigterm_releases_what_cannot_be_finished_so_that_nothing_stays_claimed() {
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "300ms").await;
     assert_eq!(world.count(CLAIMED).await, 10);
@@ -43,7 +43,7 @@ async fn sigterm_gives_back_what_cannot_be_finished_so_that_nothing_stays_claime
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     let summary = ended.json();
     assert_eq!(summary["stopped_because"], "signal");
-    assert_eq!(summary["claims_given_back"], 2);
+    assert_eq!(summary["claims_released"], 2);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0, "costs no attempt");
     assert_eq!(drain(&world.worker().await).await.rows_deleted, 20);
@@ -67,7 +67,7 @@ async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_mor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_gives_back_at_once() {
+async fn a_second_signal_releases_at_once() {
     let world = World::new().await;
     let (_s3, mut worker) = held_worker(&world, "1h").await;
     worker.signal(Signal::INT);
@@ -86,7 +86,7 @@ async fn sigkill_leaves_only_what_the_watchdog_resets() {
     assert_eq!(worker.end().await.code(), -1);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (2, 10));
     assert_eq!(world.sweep().await.reset.claims, 0, "silence is what proves it");
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 2);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
     world.end_backoff().await;

@@ -89,7 +89,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     worker.signal(Signal::KILL);
     worker.end().await;
     // As it would be a minute later.
-    world.silence_claims(60.0).await;
+    world.expire_leases(60.0).await;
     world.run_sql("UPDATE cleanup_runs SET seen_at = now() - interval '1 minute'").await;
     let seen = status(&world).await;
     assert_eq!(seen["runs"][0]["state"], "gone");
@@ -102,7 +102,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     let reset = world.program("cleanupctl").args(&["reset", &claim.to_string()]).output().await;
     assert_eq!(reset.code(), 0, "{}", reset.stderr());
     // And two hours later, with nobody watching.
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let seen = status(&world).await;
     assert!(remedy(&seen, "1 claims are silent").contains("cleanup-watchdog --once"));
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
@@ -156,8 +156,11 @@ async fn times_in_the_future_and_at_minus_infinity_are_named_and_no_age_is_negat
         world.run_sql("UPDATE cleanup_fleet SET watchdog_at = now() + interval '1 year'").await;
         world.run_sql("UPDATE pastes SET expires_at = '-infinity' WHERE claim_id IS NULL").await;
         let seen = status(&world).await;
-        let beat = &seen["workers"][0];
-        assert_eq!((&beat["silent_s"], &beat["in_the_future"]), (&0.0.into(), &true.into()));
+        let heartbeat = &seen["workers"][0];
+        assert_eq!(
+            (&heartbeat["heartbeat_age_s"], &heartbeat["in_the_future"]),
+            (&0.0.into(), &true.into())
+        );
         let watchdog = (&seen["watchdog_s_ago"], &seen["watchdog_in_the_future"]);
         assert_eq!(watchdog, (&0.0.into(), &true.into()));
         assert_eq!((&seen["backlog"], &seen["expired_since_ever"]), (&2.into(), &true.into()));

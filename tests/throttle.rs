@@ -1,4 +1,4 @@
-//! Manners: a run holds back for a rate, a flag file, a lagging standby or S3's SlowDown, says so,
+//! Throttling: a run holds back for a rate, a flag file, a lagging standby or S3's SlowDown, says so,
 //! goes on by itself, and is stopped while it waits by whatever stops a run.
 
 mod support;

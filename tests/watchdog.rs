@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use paste_cleanup::watchdog::{history, prune::prune};
+use paste_cleanup::watchdog::{prune::prune, totals};
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -17,10 +17,10 @@ async fn a_claim_is_reset_after_two_hours_of_silence_and_not_a_second_earlier() 
     world.put_many(20, 20).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 20).await;
-    world.silence_claims(7199.0).await;
+    world.expire_leases(7199.0).await;
     assert_eq!(world.sweep().await.reset.claims, 0);
     assert_eq!(world.count(IN_PROGRESS).await, 20);
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows), (1, 20));
     let expected = format!(
@@ -86,17 +86,17 @@ async fn rows_without_a_claim_are_reset_exactly_as_the_two_hour_statement_would(
     let reset = "SELECT coalesce(string_agg(short_code, ',' ORDER BY short_code), '') FROM pastes
                  WHERE deletion_status = 'NOT_EXPIRED' AND deletion_initiated_at IS NULL";
     assert_eq!(world.text(reset).await, expected);
-    assert!(swept.orphans > 10);
+    assert!(swept.stranded > 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_claim_that_beats_are_not_reset_however_old_they_are() {
+async fn rows_of_a_claim_with_a_heartbeat_are_not_reset_however_old_they_are() {
     let world = World::new().await;
     world.put_many(5, 5).await;
     let worker = world.worker().await;
     claim_some(&worker, 5).await;
     world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '5 hours'").await;
-    assert_eq!(world.sweep().await.orphans, 0);
+    assert_eq!(world.sweep().await.stranded, 0);
     assert_eq!(world.count(IN_PROGRESS).await, 5);
 }
 
@@ -112,7 +112,7 @@ async fn rows_of_an_ended_or_vanished_claim_are_not_left_in_progress_for_ever() 
     let claim = claim_some(&worker, 10).await.fence.claim;
     world.run_sql(&format!("DELETE FROM deletion_claims WHERE id = {claim}")).await;
     world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
-    assert_eq!(world.sweep().await.orphans, 30);
+    assert_eq!(world.sweep().await.stranded, 30);
     assert_eq!(world.count(IN_PROGRESS).await, 0);
 }
 
@@ -139,7 +139,7 @@ async fn a_row_in_progress_that_does_not_say_since_when_gets_a_time_and_then_a_r
                    OR deletion_initiated_at > now() - interval '1 minute'";
     assert_eq!(world.count(stamped).await, 1);
     world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +148,7 @@ async fn two_watchdogs_at_once_reset_every_claim_once() {
     world.put_many(300, 300).await;
     let worker = world.worker().await;
     while claim(&worker, 10).await.is_some() {}
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let (one, two) = tokio::join!(world.sweep(), world.sweep());
     // The second one may have been told that the first is at it; nothing is done twice.
     assert_eq!(one.reset.claims + two.reset.claims, 30);
@@ -164,7 +164,7 @@ async fn a_sweep_pages_through_everything_that_is_stuck() {
     for _ in 0..23 {
         claim_some(&worker, 20).await;
     }
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world
         .run_sql(
             "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
@@ -174,7 +174,7 @@ async fn a_sweep_pages_through_everything_that_is_stuck() {
         .await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows), (23, 460));
-    assert_eq!(swept.orphans, 5540);
+    assert_eq!(swept.stranded, 5540);
     assert_eq!(world.count(IN_PROGRESS).await, 0);
 }
 
@@ -188,7 +188,7 @@ async fn a_failed_row_backs_off_by_the_square_of_its_attempts_up_to_the_cap() {
     settings.worker.backoff_cap = Duration::from_secs(10);
     for (attempts, pause) in [(1, 1), (2, 4), (3, 9), (4, 10)] {
         claim_some(&worker, 10).await;
-        world.silence_claims(7201.0).await;
+        world.expire_leases(7201.0).await;
         world.sweep_with(&settings).await;
         let state = "SELECT count(*) FROM pastes p, deletion_claims c
                      WHERE p.attempts = $1 AND c.id = (SELECT max(id) FROM deletion_claims)
@@ -206,7 +206,7 @@ async fn a_row_that_failed_alone_too_often_is_a_dead_letter_with_its_last_error(
     let worker = world.worker().await;
     for _ in 0..5 {
         claim_some(&worker, 1000).await;
-        world.silence_claims(7201.0).await;
+        world.expire_leases(7201.0).await;
         world.sweep().await;
         world.end_backoff().await;
     }
@@ -225,7 +225,7 @@ async fn a_row_that_failed_in_company_is_never_dead_lettered() {
     let mut settings = world.settings.clone();
     settings.worker.max_attempts = 2;
     assert_eq!(claim_some(&worker, 200).await.pastes.len(), 20);
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let swept = world.sweep_with(&settings).await;
     assert_eq!((swept.reset.rows, swept.reset.dead_letters), (20, 0));
 }
@@ -252,7 +252,7 @@ async fn pruning_forgets_old_history_and_never_an_open_claim() {
     let pool = world.watchdog_pool();
     let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 0, "not before it is in the totals");
-    history::count(&pool, &world.settings).await.expect("count");
+    totals::count(&pool, &world.settings).await.expect("count");
     let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 0, "nor while rows of it could not be put back");
     world.run_sql(&format!("DELETE FROM pastes WHERE claim_id IN ({old}, {young})")).await;
@@ -302,7 +302,7 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
     world.put_many(10, 10).await;
     let worker = world.worker().await;
     claim_some(&worker, 10).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let mut watchdog = world
         .program("cleanup-watchdog")
         .env("CLEANUP_WATCHDOG_TICK", "200ms")
@@ -318,7 +318,7 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
     // The tick that made the reset counts it when it ends.
     while !get(address, "/metrics")
         .await
-        .contains("cleanup_claims_reset_total{reason=\"worker_silent\"} 1")
+        .contains("cleanup_claims_reset_total{reason=\"lease_expired\"} 1")
     {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -332,7 +332,7 @@ async fn a_run_makes_the_watchdogs_sweep_when_it_starts() {
     world.put_many(10, 10).await;
     let worker = world.worker().await;
     claim_some(&worker, 10).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let summary = drain(&world.worker().await).await;
     assert_eq!((summary.claims_reset_at_start, summary.rows_deleted), (1, 10));
 }
@@ -344,7 +344,7 @@ async fn a_row_that_another_transaction_holds_is_left_alone_and_no_other_row_of_
     let worker = world.worker().await;
     let blocked = claim_some(&worker, 10).await;
     claim_some(&worker, 10).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world
         .run_sql(&format!(
             "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours' WHERE id = {}",
@@ -360,7 +360,7 @@ async fn a_row_that_another_transaction_holds_is_left_alone_and_no_other_row_of_
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 19, 1));
     assert_eq!(world.count(IN_PROGRESS).await, 1);
     holding.rollback().await.expect("rollback");
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     assert_eq!(world.count(IN_PROGRESS).await, 0);
 }
 
@@ -370,7 +370,7 @@ async fn a_claim_that_cannot_be_reset_is_reported_and_reset_when_it_can_be() {
     world.put("only", "only", Ago(60.0)).await;
     let worker = world.worker().await;
     claim_some(&worker, 1).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
     holding.query("SELECT FROM pastes FOR UPDATE", &[]).await.expect("lock");
@@ -392,7 +392,7 @@ async fn a_deleted_row_that_still_holds_a_body_or_owes_an_object_is_not_purged()
     world
         .run_sql(
             "UPDATE pastes SET content_hash = NULL WHERE short_code <> 'holds';
-             UPDATE pastes SET doomed_key = 'k' WHERE short_code = 'owes';
+             UPDATE pastes SET pending_s3_key = 'k' WHERE short_code = 'owes';
              UPDATE pastes SET deletion_status = 'DELETED',
                                deletion_initiated_at = now() - interval '1 day'",
         )

@@ -2,12 +2,12 @@
 
 mod support;
 
-use paste_cleanup::worker::PhaseTimes;
+use paste_cleanup::worker::report::PhaseTimes;
 use support::*;
 use tokio::{sync::oneshot, task::JoinHandle};
 use tokio_postgres::{Client, Error, Row, error::SqlState};
 
-const PUT: &str = include_str!("../sql/queries/put.sql");
+const PUT: &str = include_str!("../sql/queries/ctl/put_paste.sql");
 
 /// What `paste_put` said.
 #[derive(Debug, PartialEq)]
@@ -208,16 +208,16 @@ async fn a_paste_can_be_extended_to_never_expire() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_going_or_gone_cannot_be_extended() {
     let world = World::new().await;
-    for code in ["claimed", "released"] {
+    for code in ["claimed", "decremented"] {
         world.put(code, code, Ago(60.0)).await;
     }
     let worker = world.worker().await;
     claim_some(&worker, 1).await;
     assert!(!extend(&world.db, "claimed").await, "in progress");
-    let released = claim_some(&worker, 1).await;
-    worker.release(&released).await.expect("release");
-    worker.give_back(released.fence, "test").await.expect("give back");
-    assert!(!extend(&world.db, "released").await, "its reference is gone");
+    let decremented = claim_some(&worker, 1).await;
+    worker.decrement(&decremented).await.expect("decrement");
+    worker.release(decremented.fence, "test").await.expect("release");
+    assert!(!extend(&world.db, "decremented").await, "its reference is gone");
     world.put("tombstone", "t", Ago(60.0)).await;
     world
         .run_sql("UPDATE pastes SET deletion_status = 'DELETED' WHERE short_code = 'tombstone'")
@@ -306,8 +306,8 @@ async fn nobody_revives_a_paste_that_has_given_its_body_back() {
     world.put("p", "a", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
-    worker.give_back(claim.fence, "test").await.expect("give back");
+    worker.decrement(&claim).await.expect("decrement");
+    worker.release(claim.fence, "test").await.expect("release");
     let state = SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
     let later = "UPDATE pastes SET expires_at = now() + interval '1 day'";
     assert_refused(&world, &state, later).await;
@@ -338,17 +338,17 @@ async fn the_guard_lets_the_fleets_own_reset_through() {
     world.put("p", "a", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
-    world.silence_claims(7201.0).await;
+    worker.decrement(&claim).await.expect("decrement");
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.rows, 1);
     let reset = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
-                 AND content_hash IS NULL AND doomed_key IS NOT NULL";
+                 AND content_hash IS NULL AND pending_s3_key IS NOT NULL";
     assert_eq!(world.count(reset).await, 1);
 }
 
-/// Makes deletions of content rows wait until the returned sender is used, which holds a release
-/// at the moment when it has doomed a body but not committed yet.
-async fn hold_dooms(world: &World) -> oneshot::Sender<()> {
+/// Makes deletions of content rows wait until the returned sender is used, which holds a decrement
+/// at the moment when it has unreferenced a body but not committed yet.
+async fn hold_content_deletes(world: &World) -> oneshot::Sender<()> {
     world
         .run_sql(
             "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -367,27 +367,27 @@ async fn hold_dooms(world: &World) -> oneshot::Sender<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_that_waited_for_the_doom_of_its_body_gets_a_new_incarnation_that_survives() {
+async fn a_put_that_waited_for_the_delete_of_its_content_stores_it_again_and_keeps_it() {
     let world = World::new().await;
     let old_key = world.put("old", "body", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    let let_go = hold_dooms(&world).await;
-    let releasing = tokio::spawn({
+    let let_go = hold_content_deletes(&world).await;
+    let decrementing = tokio::spawn({
         let (worker, claim) = (worker.clone(), claim.clone());
-        async move { worker.release(&claim).await.expect("release") }
+        async move { worker.decrement(&claim).await.expect("decrement") }
     });
     let held = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    world.until("the release is about to doom the body", held).await;
+    world.until("the decrement is about to delete the body", held).await;
     world.upload("fresh", "body").await;
     let putting =
         until_it_waits(&world, |db| async move { put(&db, "new", "body", Some("fresh")).await });
     let putting = putting.await;
     let_go.send(()).expect("let go");
-    let released = releasing.await.expect("release");
+    let decremented = decrementing.await.expect("decrement");
     assert_eq!(putting.await.expect("put"), said("stored", Some("fresh"), false));
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete objects");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete objects");
     worker.finish(&claim, &objects, &PhaseTimes::default()).await.expect("finish");
     assert_eq!(world.object(&old_key).await, None, "the old incarnation is gone");
     assert_eq!(world.read("new").await.as_deref(), Some("body"));
@@ -395,7 +395,7 @@ async fn a_put_that_waited_for_the_doom_of_its_body_gets_a_new_incarnation_that_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_waited_for_a_put_leaves_it_the_body() {
+async fn a_decrement_that_waited_for_a_put_leaves_it_the_body() {
     let world = World::new().await;
     let key = world.put("old", "body", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -403,17 +403,17 @@ async fn a_release_that_waited_for_a_put_leaves_it_the_body() {
     let writing = connect(&world.database_url).await;
     writing.batch_execute("BEGIN").await.expect("begin");
     assert_eq!(put(&writing, "new", "body", None).await, said("stored", Some(&key), false));
-    let releasing = tokio::spawn({
+    let decrementing = tokio::spawn({
         let (worker, claim) = (worker.clone(), claim.clone());
-        async move { worker.release(&claim).await.expect("release") }
+        async move { worker.decrement(&claim).await.expect("decrement") }
     });
     let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()
                  AND cardinality(pg_blocking_pids(pid)) > 0";
-    world.until("the release waits for the put", waits).await;
+    world.until("the decrement waits for the put", waits).await;
     writing.batch_execute("COMMIT").await.expect("commit");
-    let released = releasing.await.expect("release");
-    assert_eq!((released.doomed.len(), released.drift), (0, 0));
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete objects");
+    let decremented = decrementing.await.expect("decrement");
+    assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 0));
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete objects");
     worker.finish(&claim, &objects, &PhaseTimes::default()).await.expect("finish");
     assert_eq!(world.read("new").await.as_deref(), Some("body"));
     world.assert_drained().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use paste_cleanup::{
     config::defaults,
     postgres::Target,
-    watchdog::{self, Look},
+    watchdog::{self, Depth},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -26,14 +26,14 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     let stub = Stub::start(Duration::ZERO).await?;
     let copy = stage.copy("bench_growth").await?;
     let (tick_before, status_before) =
-        (tick_ms(&copy, Look::Quick).await?, status_ms(&copy, &stub).await?);
+        (tick_ms(&copy, Depth::Quick).await?, status_ms(&copy, &stub).await?);
     let dump = connect(&copy.url).await?;
     dump.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM content")
         .await?;
     let drained = fleet::checked(stage, &copy, &stub, 1).await?;
     let (tick_after, status_after) =
-        (tick_ms(&copy, Look::Quick).await?, status_ms(&copy, &stub).await?);
-    let thorough = tick_ms(&copy, Look::Thorough).await?;
+        (tick_ms(&copy, Depth::Quick).await?, status_ms(&copy, &stub).await?);
+    let thorough = tick_ms(&copy, Depth::Thorough).await?;
     drop(dump);
     let tenths = deciles(&drained.claim_ms);
     let (first, last) = (tenths.first().copied(), tenths.last().copied());
@@ -62,14 +62,14 @@ fn smooth(values: &[f64]) -> Vec<f64> {
 }
 
 /// A sweep with nothing to do.
-async fn tick_ms(copy: &Copy, look: Look) -> Result<f64> {
+async fn tick_ms(copy: &Copy, depth: Depth) -> Result<f64> {
     let mut settings = defaults();
     settings.postgres.url = Some(copy.url.clone().into());
     let pool = Target::new(&settings, "bench", None)?.pool(2)?;
     let mut times = Vec::new();
     for _ in 0..TIMES {
         let started = Instant::now();
-        watchdog::sweep(&pool, &settings, look).await?;
+        watchdog::sweep(&pool, &settings, depth).await?;
         watchdog::prune::prune(&pool, &settings).await?;
         times.push(started.elapsed().as_secs_f64() * 1000.0);
     }

@@ -19,13 +19,15 @@ const SUBTRACT: &str = "
     UPDATE content SET ref_count = content.ref_count - batch.refs
     FROM unnest($1::bytea[], $2::int[]) AS batch (content_hash, refs)
     WHERE content.content_hash = batch.content_hash";
-const DOOM: &str = "DELETE FROM content WHERE content_hash = ANY ($1) AND ref_count = 0";
+const DELETE_UNREFERENCED: &str =
+    "DELETE FROM content WHERE content_hash = ANY ($1) AND ref_count = 0";
 
 /// Rows per second.
 pub async fn measure(copy: &mut Copy) -> Result<f64> {
     let (started, mut rows, mut mark) = (Instant::now(), 0, None::<SystemTime>);
     let delete = copy.db.prepare(DELETE).await?;
-    let (subtract, doom) = (copy.db.prepare(SUBTRACT).await?, copy.db.prepare(DOOM).await?);
+    let (subtract, clean) =
+        (copy.db.prepare(SUBTRACT).await?, copy.db.prepare(DELETE_UNREFERENCED).await?);
     loop {
         let transaction = copy.db.transaction().await?;
         let batch = transaction.query(&delete, &[&mark]).await?;
@@ -39,7 +41,7 @@ pub async fn measure(copy: &mut Copy) -> Result<f64> {
         }
         let (hashes, counts): (Vec<&[u8]>, Vec<i32>) = references.into_iter().unzip();
         transaction.execute(&subtract, &[&hashes, &counts]).await?;
-        transaction.execute(&doom, &[&hashes]).await?;
+        transaction.execute(&clean, &[&hashes]).await?;
         transaction.commit().await?;
         rows += batch.len();
     }

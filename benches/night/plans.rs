@@ -5,9 +5,8 @@
 use std::time::{Duration, SystemTime};
 
 use paste_cleanup::{
-    cli::{table, thousands},
-    postgres::BY_KEY,
-    worker::ONE_PLAN,
+    format::{table, thousands},
+    postgres::planner::{BY_DUE_INDEX, BY_KEY},
 };
 use tokio_postgres::{Client, types::ToSql};
 use uuid::Uuid;
@@ -103,8 +102,8 @@ impl Plans {
         let (worker, none) = (Uuid::new_v4(), None::<Vec<String>>);
         let mark = self.db.query_one("SELECT min(expires_at) FROM pastes", &[]).await?;
         let mark: SystemTime = mark.get(0);
-        self.begin(&format!("{BY_KEY}; {ONE_PLAN}")).await?;
-        self.explain(query!("claim"), &[&worker, &1000_i32, &Some(mark), &i32::MAX, &false])
+        self.begin(&format!("{BY_KEY}; {BY_DUE_INDEX}")).await?;
+        self.explain(query!("claim/claim"), &[&worker, &1000_i32, &Some(mark), &i32::MAX, &false])
             .await?;
         self.db.batch_execute("COMMIT").await?;
         let claim: i64 =
@@ -117,35 +116,35 @@ impl Plans {
         let hashes: Vec<&[u8]> = bodies.iter().map(|row| row.get(0)).collect();
         let (last, survivors): (Vec<_>, Vec<_>) =
             bodies.iter().partition(|row| row.get::<_, bool>(4));
-        let doomed: Vec<&[u8]> = last.iter().map(|row| row.get(0)).collect();
+        let unreferenced: Vec<&[u8]> = last.iter().map(|row| row.get(0)).collect();
         let keys: Vec<&str> = last.iter().map(|row| row.get(1)).collect();
-        let heirs: Vec<&str> = last.iter().map(|row| row.get(2)).collect();
+        let pending_owners: Vec<&str> = last.iter().map(|row| row.get(2)).collect();
         let kept: Vec<&[u8]> = survivors.iter().map(|row| row.get(0)).collect();
         let references: Vec<i32> = survivors.iter().map(|row| row.get(3)).collect();
 
         self.begin(BY_KEY).await?;
-        self.explain(query!("release_fence"), &[&claim, &worker]).await?;
-        self.explain(query!("release_lock_content"), &[&hashes, &claim]).await?;
-        self.explain(query!("release_still_needed"), &[&doomed]).await?;
-        self.explain(query!("release_subtract"), &[&kept, &references]).await?;
-        self.explain(query!("release_doom"), &[&doomed]).await?;
+        self.explain(query!("decrement/fence"), &[&claim, &worker]).await?;
+        self.explain(query!("decrement/lock_content"), &[&hashes, &claim]).await?;
+        self.explain(query!("decrement/still_referenced"), &[&unreferenced]).await?;
+        self.explain(query!("decrement/subtract"), &[&kept, &references]).await?;
+        self.explain(query!("content/delete_unreferenced"), &[&unreferenced]).await?;
         let none_of = 0_i32;
         let record: [&(dyn ToSql + Sync); 7] =
-            [&claim, &heirs, &keys, &0_i64, &none_of, &none_of, &none_of];
-        self.explain(query!("release_record"), &record).await?;
+            [&claim, &pending_owners, &keys, &0_i64, &none_of, &none_of, &none_of];
+        self.explain(query!("decrement/record"), &record).await?;
         self.db.batch_execute("COMMIT").await?;
 
         self.begin(BY_KEY).await?;
         let done: [&(dyn ToSql + Sync); 9] =
             [&claim, &worker, &0_i32, &MS, &MS, &MS, &MS, &MS, &MS];
-        self.explain(query!("finish_fence"), &done).await?;
-        self.explain(query!("finish_delete"), &[&claim, &none]).await?;
+        self.explain(query!("finish/fence"), &done).await?;
+        self.explain(query!("finish/delete_rows"), &[&claim, &none]).await?;
         let ages = r#"{"3600": 1000, "sum": 900000}"#;
         let count: [&(dyn ToSql + Sync); 8] =
             [&claim, &1000_i32, &MS, &none_of, &none_of, &ages, &none, &none];
-        self.explain(query!("finish_count"), &count).await?;
+        self.explain(query!("finish/count_rows"), &count).await?;
         self.db.batch_execute("COMMIT").await?;
-        self.explain(query!("look"), &[&"1 minute"]).await
+        self.explain(query!("run/next_due"), &[&"1 minute"]).await
     }
 
     async fn begin(&self, settings: &str) -> Result<()> {

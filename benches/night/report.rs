@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use paste_cleanup::cli::{table, thousands};
+use paste_cleanup::format::{table, thousands};
 use serde_json::{Value, json};
 
 use crate::{

@@ -1,8 +1,8 @@
 -- The tables, on an empty database or around a filled and busy `pastes` and `content`.
 --
 -- How this file runs: every `-- step:` is executed on its own (no transaction around them), under
--- a short lock_timeout with retries, and may run again after a crash: each step looks in the
--- catalog first and takes no strong lock when there is nothing left to do.
+-- a short lock_timeout with retries, and may run again after a crash: each step checks the
+-- catalog first and takes no strong lock when nothing is left to do.
 -- Text above the first step is not executed.
 
 -- step: list of applied migrations
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS cleanup_migrations (
 );
 
 -- step: helpers that live as long as this session
--- All of them are quiet when the catalog already says what they would make it say.
+-- Each does nothing when the catalog is already as it should be.
 CREATE OR REPLACE FUNCTION pg_temp.add_columns(target regclass, wanted text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -54,7 +54,7 @@ BEGIN
     END IF;
 END $$;
 
--- The CHECK that lets SET NOT NULL believe instead of reading the table under its strong lock.
+-- The CHECK that lets SET NOT NULL skip reading the table under its strong lock.
 CREATE OR REPLACE FUNCTION pg_temp.expect_value(target regclass, wanted_column text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -99,11 +99,11 @@ BEGIN
     END IF;
 END $$;
 
--- step: content and pastes: one row for each distinct body and for each short code
+-- step: content and pastes: one row per distinct object and one per short code
 -- Both in one transaction: one of the two alone is refused by the next run.
 CREATE TABLE IF NOT EXISTS content (
     content_hash bytea PRIMARY KEY,
-    -- The whole key in the bucket. Unique for each incarnation of a body and never used again.
+    -- The whole key in the bucket. Unique for each upload and never used again.
     s3_key       text NOT NULL UNIQUE,
     size_bytes   bigint,
     ref_count    int NOT NULL DEFAULT 0
@@ -113,7 +113,7 @@ CREATE TABLE IF NOT EXISTS content (
 
 CREATE TABLE IF NOT EXISTS pastes (
     short_code            text PRIMARY KEY,
-    -- NULL: this row no longer holds a reference.
+    -- NULL: this row has no reference any more.
     content_hash          bytea,
     created_at            timestamptz NOT NULL DEFAULT now(),
     -- NULL: never.
@@ -123,12 +123,12 @@ CREATE TABLE IF NOT EXISTS pastes (
                           (deletion_status IN ('NOT_EXPIRED', 'DELETION_IN_PROGRESS', 'DELETED')),
     deletion_initiated_at timestamptz,
     claim_id              bigint,
-    -- What went wrong with this row so far; a claim does not count.
+    -- Failures of this row so far; a claim does not count.
     attempts              smallint NOT NULL DEFAULT 0,
-    -- In the future: backing off. 'infinity': a dead letter, waits for a person.
+    -- In the future: backing off. 'infinity': a dead letter, waits for an operator.
     retry_at              timestamptz,
-    -- This row still owes S3 the deletion of this object.
-    doomed_key            text,
+    -- The object that whoever claims this row next must delete.
+    pending_s3_key        text,
     last_error            text
 );
 
@@ -139,24 +139,52 @@ CREATE TABLE IF NOT EXISTS deletion_claims (
     claimed_at      timestamptz NOT NULL DEFAULT now(),
     heartbeat_at    timestamptz NOT NULL DEFAULT now(),
     rows_claimed    int NOT NULL,
-    -- References were given back; doomed_keys[i] is owed by the paste heirs[i].
-    released_at     timestamptz,
-    heirs           text[],
-    doomed_keys     text[],
+    -- When the references of its rows were decremented. From then on, until the claim is finished,
+    -- the object pending_s3_keys[i] is deleted on behalf of the paste pending_owners[i].
+    decremented_at  timestamptz,
+    pending_owners  text[],
+    pending_s3_keys text[],
     finished_at     timestamptz,
     reset_at        timestamptz,
     reset_reason    text,
+    -- From here on: for status, metrics and totals. No step of a batch reads it.
     rows_deleted    int,
     objects_deleted int,
     bytes_freed     bigint,
     claim_ms        int,
-    release_ms      int,
+    decrement_ms    int,
     delete_ms       int,
     evict_ms        int,
-    finish_ms       int
+    finish_ms       int,
+    lock_wait_ms    int,
+    lock_hold_ms    int,
+    -- Content rows whose ref_count was wrong and was repaired by this decrement.
+    drift           int,
+    -- Pastes that this batch could not delete; dead letters among them.
+    rows_failed     int,
+    dead_letters    int,
+    -- From expiry to erasure: how many pastes by upper bound in seconds, and their "sum".
+    ages            jsonb,
+    -- Whether cleanup_totals has it.
+    counted         boolean NOT NULL DEFAULT false
 );
--- Keys and short codes are random: trying to compress them costs a release 0.6 ms and saves nothing.
-ALTER TABLE deletion_claims ALTER heirs SET STORAGE EXTERNAL, ALTER doomed_keys SET STORAGE EXTERNAL;
+-- Keys and short codes are random: compressing them costs a decrement 0.6 ms and saves nothing.
+ALTER TABLE deletion_claims ALTER pending_owners SET STORAGE EXTERNAL,
+                            ALTER pending_s3_keys SET STORAGE EXTERNAL;
+
+-- step: cleanup_unclaimable: pastes that Postgres does not let a worker claim
+-- An owner's constraint or trigger refuses the claim's UPDATE, so nothing can be noted in the row
+-- itself. They are left out of claims until retry_at.
+CREATE TABLE IF NOT EXISTS cleanup_unclaimable (
+    short_code text PRIMARY KEY,
+    error      text NOT NULL,
+    found_at   timestamptz NOT NULL DEFAULT now(),
+    retry_at   timestamptz NOT NULL
+);
+-- Claims run without sequential scans: one of an empty table, at a cost of 1e10, would have every
+-- claim compiled just in time.
+CREATE INDEX IF NOT EXISTS cleanup_unclaimable_retry_idx
+    ON cleanup_unclaimable (retry_at) INCLUDE (short_code);
 
 -- step: cleanup_fleet: which bucket this database belongs to, and the pause
 CREATE TABLE IF NOT EXISTS cleanup_fleet (
@@ -164,7 +192,9 @@ CREATE TABLE IF NOT EXISTS cleanup_fleet (
     bucket       text,
     prefix       text,
     paused_at    timestamptz,
-    pause_reason text
+    pause_reason text,
+    -- When a watchdog last completed a tick.
+    watchdog_at  timestamptz
 );
 INSERT INTO cleanup_fleet DEFAULT VALUES ON CONFLICT DO NOTHING;
 
@@ -184,7 +214,7 @@ SELECT pg_temp.add_columns('pastes', ARRAY[
     ['claim_id', 'bigint'],
     ['attempts', 'smallint NOT NULL DEFAULT 0'],
     ['retry_at', 'timestamptz'],
-    ['doomed_key', 'text'],
+    ['pending_s3_key', 'text'],
     ['last_error', 'text']]);
 SELECT pg_temp.set_default('pastes', 'deletion_status', '''NOT_EXPIRED''');
 SELECT pg_temp.set_default('pastes', 'attempts', '0');
@@ -249,3 +279,14 @@ SELECT pg_temp.validate_checks('pastes', ARRAY['pastes_deletion_status_known']);
 -- step: pastes: NOT NULL
 SELECT pg_temp.require_value('pastes', 'deletion_status');
 SELECT pg_temp.require_value('pastes', 'attempts');
+
+-- step: always: content: created_at has a default
+-- Content that a writer stores without a time counts as old.
+DO $$
+BEGIN
+    PERFORM FROM pg_attribute
+      WHERE attrelid = 'content'::regclass AND attname = 'created_at' AND NOT atthasdef;
+    IF FOUND THEN
+        ALTER TABLE content ALTER COLUMN created_at SET DEFAULT now();
+    END IF;
+END $$;

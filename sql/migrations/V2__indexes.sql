@@ -3,12 +3,12 @@
 -- An `index <name>` step is executed outside a transaction and without lock_timeout (a concurrent
 -- build waits for older transactions and would be ended by it). Before it the runner drops an
 -- INVALID leftover of that name, and it skips the step when the index, or one of the owner's that
--- does the same, is already there: see sql/queries/migrate_index_state.sql.
+-- does the same, is already there: see sql/queries/migrate/index_state.sql.
 --
 -- All indexes on pastes are partial: the status changes for every row that goes, so an index on
--- the bare status would be churned by everybody and useful to nobody.
+-- the bare status would be churned by every statement and useful to none.
 
--- step: index content_s3_key_key: one body for each key, what the audit's sentinel relies on
+-- step: index content_s3_key_key: one row per key, what the audit's sentinel relies on
 CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS content_s3_key_key ON content (s3_key);
 
 -- step: index pastes_due_idx: what the claim picks from, in the order things come due
@@ -26,13 +26,14 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS pastes_unclaimed_idx
     ON pastes (deletion_initiated_at)
     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NULL;
 
--- step: index pastes_content_hash_idx: who else needs a body, before it is doomed
+-- step: index pastes_content_hash_idx: which other pastes reference content that is to be deleted
 -- Without the rows that are claimed: a claim moves its rows, and would put each of them into this index
 -- again, at a random place (measured: 4 of 15 ms a claim, and a quarter of its WAL). What keeps
--- them safe instead is the trigger pastes_return, see V4. With the rows in progress that something else
--- marked, which have no claim: looked for elsewhere, every release reads all of them.
+-- them safe instead is the trigger pastes_verify_content, see V3. With the rows in progress that
+-- something else marked, which have no claim: searched elsewhere, every decrement would read all of
+-- them.
 -- Not "= 'NOT_EXPIRED'": a query that says so may walk pastes_due_idx instead. Planned on a table of
--- 600 rows and kept until it had 500,000, that took 5 s for each release instead of 2 ms.
+-- 600 rows and kept until it had 500,000, that took 5 s for each decrement instead of 2 ms.
 CREATE INDEX CONCURRENTLY IF NOT EXISTS pastes_content_hash_idx
     ON pastes (content_hash)
     WHERE content_hash IS NOT NULL AND deletion_status <> 'DELETED'
@@ -54,6 +55,46 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS deletion_claims_open_idx
 CREATE INDEX CONCURRENTLY IF NOT EXISTS deletion_claims_ended_idx
     ON deletion_claims (coalesce(finished_at, reset_at))
     WHERE finished_at IS NOT NULL OR reset_at IS NOT NULL;
+
+-- step: cleanup_canonical_key: the one form of all spellings of a key
+-- Some stores (SeaweedFS, Garage, those that keep files) take `a//b`, `/a/b`, `a/./b` and `a\b` for
+-- the object `a/b`, and compose Unicode. Two keys with the same canonical form may be one object.
+CREATE OR REPLACE FUNCTION cleanup_canonical_key(s3_key text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    part  text;
+    parts text[] := '{}';
+BEGIN
+    IF getdatabaseencoding() = 'UTF8' THEN
+        s3_key := normalize(s3_key, NFC);
+    END IF;
+    FOREACH part IN ARRAY regexp_split_to_array(s3_key, '[/\\]+') LOOP
+        IF part = '..' THEN
+            parts := parts[:cardinality(parts) - 1];
+        ELSIF part NOT IN ('', '.') THEN
+            parts := parts || part;
+        END IF;
+    END LOOP;
+    RETURN array_to_string(parts, '/');
+END $$;
+COMMENT ON FUNCTION cleanup_canonical_key(text) IS
+    'Two keys with the same canonical form may be one object in a store that normalises keys.';
+
+-- step: index content_odd_key_idx: keys that may not be in canonical form
+-- Empty where keys are plain, so that looking for other spellings costs nothing.
+CREATE INDEX CONCURRENTLY IF NOT EXISTS content_odd_key_idx ON content (cleanup_canonical_key(s3_key))
+    WHERE s3_key ~ '^/|//|/$|\\|(^|/)\.\.?(/|$)' OR octet_length(s3_key) <> length(s3_key);
+
+-- step: index pastes_pending_s3_key_idx: the row that must delete an object
+-- Few rows have such a key; a claim of the others never touches this index. The audit asks it before it
+-- calls an object an orphan.
+CREATE INDEX CONCURRENTLY IF NOT EXISTS pastes_pending_s3_key_idx
+    ON pastes (pending_s3_key) WHERE pending_s3_key IS NOT NULL;
+
+-- step: index deletion_claims_uncounted_idx: ended claims that are not in the totals yet
+CREATE INDEX CONCURRENTLY IF NOT EXISTS deletion_claims_uncounted_idx
+    ON deletion_claims (id)
+    WHERE NOT counted AND (finished_at IS NOT NULL OR reset_at IS NOT NULL);
 
 -- step: repeat: pastes: give rows that another system left in progress an age
 -- Without one the watchdog could never call them stuck. Finds them through pastes_unclaimed_idx.

@@ -1,9 +1,9 @@
 //! Bodies under their locks: who really holds them?
 //!
-//! Locked first, then counted in a later statement, by the query with which a release recounts.
+//! Locked first, then counted in a later statement, by the query with which a decrement recounts.
 //! Whoever changes the number of holders needs that lock, too: a put takes it before it inserts, a
-//! release before it subtracts, and a row that comes back from deletion (`pastes_return`) while it
-//! keeps its hash. A release that has stamped its claim and waits for us is not committed: its rows
+//! decrement before it subtracts, and a row that comes back from deletion (`pastes_verify_content`) while it
+//! keeps its hash. A decrement that has stamped its claim and waits for us is not committed: its rows
 //! are counted, and it subtracts them afterwards.
 
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use tokio_postgres::{Error, Transaction};
 
 use super::{Finding, Kind};
 
-const LOCK: &str = include_str!("../../sql/queries/audit_lock_content.sql");
-const COUNT_HOLDERS: &str = include_str!("../../sql/queries/release_count_holders.sql");
-const RECOUNT: &str = include_str!("../../sql/queries/release_recount.sql");
-const FOREIGN_KEYS: &str = include_str!("../../sql/queries/audit_foreign_keys.sql");
+const LOCK: &str = sql!("audit/lock_content");
+const COUNT_HOLDERS: &str = sql!("content/count_references");
+const RECOUNT: &str = sql!("content/recount");
+const FOREIGN_KEYS: &str = sql!("audit/foreign_keys");
 
 /// So many bodies are locked together: writers of these wait as long as the count takes.
 pub(super) const LOCKED_AT_ONCE: usize = 100;
@@ -86,7 +86,7 @@ pub(super) fn wrong_count(body: &Body, remedy: &str) -> Finding {
     Finding::new(Kind::WrongCount, what, remedy).key(&body.key).content_hash(&body.hash)
 }
 
-pub(super) fn unheld_body(body: &Body, remedy: &str) -> Finding {
+pub(super) fn unreferenced_content(body: &Body, remedy: &str) -> Finding {
     let what = format!("ref_count is {}, but no paste holds it", body.ref_count);
-    Finding::new(Kind::UnheldBody, what, remedy).key(&body.key).content_hash(&body.hash)
+    Finding::new(Kind::UnreferencedContent, what, remedy).key(&body.key).content_hash(&body.hash)
 }

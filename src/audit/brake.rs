@@ -8,10 +8,10 @@
 use tokio_postgres::{Client, Error, error::SqlState};
 
 use super::{Audit, Report};
-use crate::cli::thousands;
+use crate::format::thousands;
 
-const ERASED_CLAIMS: &str = include_str!("../../sql/queries/audit_erased_claims.sql");
-const ERASED_TOTAL: &str = include_str!("../../sql/queries/audit_erased_total.sql");
+const ERASED_CLAIMS: &str = sql!("audit/erased_claims");
+const ERASED_TOTAL: &str = sql!("audit/erased_total");
 
 /// What to check before anything is deleted.
 pub(crate) const CHECK: &str = "check that the tables are those of the paste service (schema, \
@@ -41,7 +41,7 @@ impl Audit {
 
     /// Says after an audit that only looked what a repair would run into.
     pub(super) fn warn_of_brake(&mut self) {
-        let (orphans, bodies) = (self.report.orphans, self.report.unheld_bodies);
+        let (orphans, bodies) = (self.report.orphans, self.report.unreferenced_content);
         if self.options.repair || orphans + bodies == 0 {
             return;
         }

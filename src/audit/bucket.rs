@@ -11,7 +11,7 @@ use super::{
 };
 use crate::objects::{KEYS_PER_CALL, Listed, Start};
 
-const NOW: &str = include_str!("../../sql/queries/audit_now.sql");
+const NOW: &str = sql!("audit/now");
 
 /// How far both sides are.
 pub(super) struct Walk {

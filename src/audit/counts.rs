@@ -2,7 +2,7 @@
 //!
 //! Counted without locks first, a page at a time; what disagrees is counted again under the content
 //! row's lock ([`super::bodies`]), and corrected in the same transaction. A body that nobody holds is
-//! removed when all walks have ended ([`super::unheld`]).
+//! removed when all walks have ended ([`super::unreferenced`]).
 
 use std::collections::HashMap;
 
@@ -10,14 +10,16 @@ use tokio_postgres::Row;
 
 use super::{
     Audit, AuditError, Finding, Kind,
-    bodies::{Body, LOCKED_AT_ONCE, barred, correct, count_locked, unheld_body, wrong_count},
-    error::{ALONE, TOGETHER, Trouble, trouble},
+    bodies::{
+        Body, LOCKED_AT_ONCE, barred, correct, count_locked, unreferenced_content, wrong_count,
+    },
+    error::{ALONE, RepairError, TOGETHER, repair_error},
     spellings::{Spelling, ambiguous_body, spellings},
 };
 
-const COUNTS: &str = include_str!("../../sql/queries/audit_counts.sql");
-const IN_PROGRESS: &str = include_str!("../../sql/queries/audit_counts_in_progress.sql");
-const OWED: &str = include_str!("../../sql/queries/audit_owed_bodies.sql");
+const COUNTS: &str = sql!("audit/counts");
+const IN_PROGRESS: &str = sql!("audit/counts_in_progress");
+const PENDING: &str = sql!("audit/pending_deletions");
 
 const PAGE: i64 = 1000;
 const CORRECT: &str = "`cleanupctl audit --repair` corrects it";
@@ -29,7 +31,7 @@ const OUTSIDE: &str = "its key is not under s3.prefix: remove it by hand";
 struct Counted {
     fresh: u64,
     miscounted: Vec<Body>,
-    unheld: Vec<Body>,
+    unreferenced: Vec<Body>,
     /// Of those, the ones whose key other content may spell in another way.
     spelled: HashMap<String, Spelling>,
     /// Why bodies that nobody holds must stay.
@@ -60,12 +62,12 @@ impl Audit {
     /// Bodies whose key is also among those that the fleet is going to delete.
     pub(super) async fn owed(&self, rows: &[Row]) -> Result<Vec<Finding>, AuditError> {
         let keys: Vec<&str> = rows.iter().map(|row| row.get("s3_key")).collect();
-        let owed = self.db.query(OWED, &[&keys]).await?;
+        let owed = self.db.query(PENDING, &[&keys]).await?;
         let finding = |row: &Row| {
             let what = "a claim or a paste owes the deletion of this body's object";
             let remedy = "`cleanupctl pause`, store the body under a fresh key, then `resume`: the \
                           next worker deletes this one";
-            let finding = Finding::new(Kind::OwedBody, what, remedy);
+            let finding = Finding::new(Kind::PendingDeletion, what, remedy);
             finding.key(row.get("s3_key")).content_hash(row.get("content_hash"))
         };
         Ok(owed.iter().map(finding).collect())
@@ -99,7 +101,7 @@ impl Audit {
                 self.note_counted(counted, None);
                 return Ok(());
             }
-            Err(error) if trouble(&error).is_some() => {}
+            Err(error) if repair_error(&error).is_some() => {}
             Err(error) => return Err(error.into()),
         }
         // One of them is held for long, or refused: it should not hide the others.
@@ -116,9 +118,9 @@ impl Audit {
                 self.note_counted(counted, None);
                 return Ok(());
             }
-            Err(error) => match trouble(&error) {
-                Some(Trouble::Refused(reason)) => reason,
-                Some(Trouble::Held) => {
+            Err(error) => match repair_error(&error) {
+                Some(RepairError::Refused(reason)) => reason,
+                Some(RepairError::Held) => {
                     self.report.undecided += 1;
                     return Ok(());
                 }
@@ -128,7 +130,7 @@ impl Audit {
         // It can be counted, but not corrected.
         match self.recount(hash, ALONE, false).await {
             Ok(counted) => self.note_counted(counted, Some(&refusal)),
-            Err(error) if trouble(&error).is_some() => self.report.undecided += 1,
+            Err(error) if repair_error(&error).is_some() => self.report.undecided += 1,
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -145,15 +147,15 @@ impl Audit {
         let transaction = self.db.transaction().await?;
         let mut wrong = count_locked(&transaction, hashes, grace_s, wait).await?;
         let fresh = wrong.extract_if(.., |body| body.holders == 0 && body.is_fresh).count();
-        let (unheld, miscounted): (Vec<Body>, Vec<Body>) =
+        let (unreferenced, miscounted): (Vec<Body>, Vec<Body>) =
             wrong.into_iter().partition(|body| body.holders == 0);
-        let spelled = spellings(&transaction, unheld.iter().map(|body| &*body.key)).await?;
-        let barred = if unheld.is_empty() { None } else { barred(&transaction).await? };
+        let spelled = spellings(&transaction, unreferenced.iter().map(|body| &*body.key)).await?;
+        let barred = if unreferenced.is_empty() { None } else { barred(&transaction).await? };
         if repair {
             correct(&transaction, &miscounted).await?;
         }
         transaction.commit().await?;
-        Ok(Counted { fresh: fresh as u64, miscounted, unheld, spelled, barred })
+        Ok(Counted { fresh: fresh as u64, miscounted, unreferenced, spelled, barred })
     }
 
     /// `refused`: why Postgres does not take the correction.
@@ -164,17 +166,17 @@ impl Audit {
             let finding = wrong_count(body, refused.unwrap_or(CORRECT));
             self.note(if repair && refused.is_none() { finding.repaired() } else { finding });
         }
-        for body in counted.unheld {
+        for body in counted.unreferenced {
             if let Some(other) = counted.spelled.get(&body.key) {
                 self.note(ambiguous_body(&body, other));
             } else if !body.key.starts_with(self.objects.prefix()) {
-                self.note(unheld_body(&body, OUTSIDE));
+                self.note(unreferenced_content(&body, OUTSIDE));
             } else if let Some(reason) = &counted.barred {
-                self.note(unheld_body(&body, reason));
+                self.note(unreferenced_content(&body, reason));
             } else if repair {
                 self.pending.add_body(body);
             } else {
-                self.note(unheld_body(&body, REMOVE));
+                self.note(unreferenced_content(&body, REMOVE));
             }
         }
     }

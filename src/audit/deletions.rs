@@ -2,7 +2,7 @@
 
 use super::{
     Audit, AuditError, Stopped,
-    bodies::{LOCKED_AT_ONCE, unheld_body},
+    bodies::{LOCKED_AT_ONCE, unreferenced_content},
     pending::Pending,
 };
 use crate::{fleet, objects::KEYS_PER_CALL};
@@ -76,10 +76,10 @@ impl Audit {
             self.note_orphan(&orphan, Err(reason.into()));
         }
         for body in bodies {
-            self.note(unheld_body(&body, reason));
+            self.note(unreferenced_content(&body, reason));
         }
         self.report.orphans += more.orphans;
         self.report.orphan_bytes += more.orphan_bytes;
-        self.report.unheld_bodies += more.bodies;
+        self.report.unreferenced_content += more.bodies;
     }
 }

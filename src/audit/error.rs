@@ -19,7 +19,7 @@ pub enum AuditError {
     Postgres(#[from] tokio_postgres::Error),
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// The surroundings are not (or no longer) what they must be.
+    /// The dependencies are not (or no longer) what they must be.
     #[error("{0}")]
     Refused(String),
 }
@@ -40,7 +40,7 @@ impl AuditError {
 }
 
 /// What concerns single rows: those beside them can go on.
-pub(super) enum Trouble {
+pub(super) enum RepairError {
     /// Somebody else holds a row, and longer than we wait.
     Held,
     /// Postgres does not take it, and says why.
@@ -48,14 +48,14 @@ pub(super) enum Trouble {
 }
 
 /// `None`: it concerns all of them.
-pub(super) fn trouble(error: &tokio_postgres::Error) -> Option<Trouble> {
+pub(super) fn repair_error(error: &tokio_postgres::Error) -> Option<RepairError> {
     match error.code()? {
         &SqlState::LOCK_NOT_AVAILABLE
         | &SqlState::T_R_DEADLOCK_DETECTED
         // It took too long.
-        | &SqlState::QUERY_CANCELED => Some(Trouble::Held),
+        | &SqlState::QUERY_CANCELED => Some(RepairError::Held),
         _ if Fault::of(error) == Fault::Row => {
-            Some(Trouble::Refused(format!("Postgres refuses its repair: {}", describe(error))))
+            Some(RepairError::Refused(format!("Postgres refuses its repair: {}", describe(error))))
         }
         _ => None,
     }

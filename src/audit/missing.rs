@@ -1,9 +1,9 @@
 //! Content rows whose object was not listed: is it really missing?
 //!
-//! An object goes only after the row that knew it (a release commits first). So the bucket is asked
-//! first and the row last: if the row is still there *after* the object was not, no release came in
-//! between, and the object should have been there. The other way round, a release between the two
-//! looks would make a missing object of a doomed one. Repairing is not for an audit: the row is all
+//! An object goes only after the row that knew it (a decrement commits first). So the bucket is asked
+//! first and the row last: if the row is still there *after* the object was not, no decrement came in
+//! between, and the object should have been there. The other way round, a decrement between the two
+//! looks would make a missing object of a unreferenced one. Repairing is not for an audit: the row is all
 //! that is left of that body, and a live paste may point to it.
 
 use std::collections::HashMap;
@@ -14,8 +14,8 @@ use tokio_postgres::{Client, Error};
 use super::{Audit, AuditError, Finding, Kind};
 use crate::objects::Listed;
 
-const BODIES: &str = include_str!("../../sql/queries/audit_bodies.sql");
-const HOLDERS: &str = include_str!("../../sql/queries/audit_holders.sql");
+const BODIES: &str = sql!("audit/content");
+const HOLDERS: &str = sql!("audit/references");
 /// Questions to the bucket that are on their way at once.
 const AT_ONCE: usize = 16;
 

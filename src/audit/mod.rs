@@ -27,7 +27,7 @@ mod rows;
 mod sample;
 mod sentinel;
 mod spellings;
-mod unheld;
+mod unreferenced;
 
 use std::time::Duration;
 

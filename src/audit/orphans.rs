@@ -1,7 +1,7 @@
 //! Objects that content did not know: does really nobody know them, and are they still there?
 //!
-//! The tables are asked first, in one statement and so in one snapshot (see `audit_unknown.sql`), and
-//! the bucket last. Listed, then released, deleted and finished by a worker: the tables know nothing
+//! The tables are asked first, in one statement and so in one snapshot (see `audit/unknown.sql`), and
+//! the bucket last. Listed, then decremented, deleted and finished by a worker: the tables know nothing
 //! of it any more, and it is gone when the bucket is asked. Still there after no row knew it: no
 //! deletion is under way that could still come.
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::objects::{Deleted, Listed};
 
-const UNKNOWN: &str = include_str!("../../sql/queries/audit_unknown.sql");
+const UNKNOWN: &str = sql!("audit/unknown");
 
 const REPAIR: &str = "`cleanupctl audit --repair` deletes it";
 
@@ -69,7 +69,7 @@ impl Audit {
         let refused: Vec<Listed> =
             orphans.extract_if(.., |orphan| kept.refused.contains_key(&orphan.key)).collect();
         orphans.retain(|orphan| kept.keys.contains(&orphan.key));
-        // Stored and released again while we looked: the fleet owes it by now, or has deleted it.
+        // Stored and decremented again while we looked: the fleet owes it by now, or has deleted it.
         // From the sentinel on, nobody can store it any more: what is asked now stays so.
         ambiguous.extend(self.retain_orphans(&mut orphans).await?);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();

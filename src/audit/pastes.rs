@@ -3,7 +3,7 @@
 
 use super::{Audit, AuditError, Finding, Kind, missing::holders};
 
-const PASTES: &str = include_str!("../../sql/queries/audit_pastes.sql");
+const PASTES: &str = sql!("audit/pastes");
 const PAGE: i64 = 5000;
 
 impl Audit {
@@ -16,15 +16,15 @@ impl Audit {
         let Some(last) = rows.last() else {
             return Ok(None);
         };
-        let homeless = rows.iter().filter(|row| row.get("has_no_content"));
-        let hashes: Vec<&[u8]> = homeless.map(|row| row.get("content_hash")).collect();
-        self.judge_homeless(&hashes).await?;
+        let unowned = rows.iter().filter(|row| row.get("has_no_content"));
+        let hashes: Vec<&[u8]> = unowned.map(|row| row.get("content_hash")).collect();
+        self.judge_unowned(&hashes).await?;
         self.report.pastes +=
             rows.iter().map(|row| row.get::<_, i64>("pastes")).sum::<i64>().unsigned_abs();
         Ok(Some(last.get("content_hash")))
     }
 
-    async fn judge_homeless(&mut self, hashes: &[&[u8]]) -> Result<(), AuditError> {
+    async fn judge_unowned(&mut self, hashes: &[&[u8]]) -> Result<(), AuditError> {
         let asked_again = holders(&self.db, hashes).await?;
         for (hash, held) in asked_again {
             if held.has_content || held.pastes == 0 {

@@ -4,7 +4,7 @@ use tokio_postgres::{Client, Error};
 
 use super::Report;
 
-const RECORD: &str = include_str!("../../sql/queries/record_audit.sql");
+const RECORD: &str = sql!("audit/record");
 
 /// The figures that are written down.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,9 +23,9 @@ impl Recorded {
             orphans: report.orphans,
             missing_objects: report.missing_objects,
             wrong_counts: report.wrong_counts
-                + report.unheld_bodies
+                + report.unreferenced_content
                 + report.bodies_without_content
-                + report.owed_bodies,
+                + report.pending_deletions,
             left: report.left() + report.undecided,
         }
     }

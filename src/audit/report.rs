@@ -15,11 +15,11 @@ pub enum Kind {
     /// A `ref_count` that is not the number of holders.
     WrongCount,
     /// A content row that nobody holds.
-    UnheldBody,
+    UnreferencedContent,
     /// Pastes that hold a body without a content row.
     PasteWithoutContent,
     /// A content row whose object the fleet is about to delete.
-    OwedBody,
+    PendingDeletion,
     /// An object, or content that no paste references, whose key may be another spelling of a
     /// content row's key.
     Ambiguous,
@@ -115,9 +115,9 @@ pub struct Report {
     pub orphan_bytes: u64,
     pub missing_objects: u64,
     pub wrong_counts: u64,
-    pub unheld_bodies: u64,
+    pub unreferenced_content: u64,
     pub bodies_without_content: u64,
-    pub owed_bodies: u64,
+    pub pending_deletions: u64,
     /// Never repaired: deleting one of these could delete the object of live content.
     pub ambiguous: u64,
     /// Rows that others held locked for so long that nothing can be said about them.
@@ -157,9 +157,9 @@ impl Report {
             Kind::Orphan => &mut self.orphans,
             Kind::MissingObject => &mut self.missing_objects,
             Kind::WrongCount => &mut self.wrong_counts,
-            Kind::UnheldBody => &mut self.unheld_bodies,
+            Kind::UnreferencedContent => &mut self.unreferenced_content,
             Kind::PasteWithoutContent => &mut self.bodies_without_content,
-            Kind::OwedBody => &mut self.owed_bodies,
+            Kind::PendingDeletion => &mut self.pending_deletions,
             Kind::Ambiguous => &mut self.ambiguous,
         }
     }
@@ -168,9 +168,9 @@ impl Report {
         self.orphans
             + self.missing_objects
             + self.wrong_counts
-            + self.unheld_bodies
+            + self.unreferenced_content
             + self.bodies_without_content
-            + self.owed_bodies
+            + self.pending_deletions
             + self.ambiguous
     }
 

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 
 use tokio_postgres::{Client, Error};
 
-const SIZES: &str = include_str!("../../sql/queries/audit_sizes.sql");
-const RANGES: &str = include_str!("../../sql/queries/audit_ranges.sql");
-const OPEN: &str = include_str!("../../sql/queries/audit_open_rows.sql");
-const FETCH: &str = include_str!("../../sql/queries/audit_fetch_rows.sql");
-const CLOSE: &str = include_str!("../../sql/queries/audit_close_rows.sql");
+const SIZES: &str = sql!("audit/sizes");
+const RANGES: &str = sql!("audit/ranges");
+const OPEN: &str = sql!("audit/open_rows");
+const FETCH: &str = sql!("audit/fetch_rows");
+const CLOSE: &str = sql!("audit/close_rows");
 
 /// Sorted within some seconds, in a temporary file of some 200 MB.
 pub(super) const ROWS_PER_RANGE: u64 = 2_000_000;

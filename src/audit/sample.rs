@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{Audit, AuditError, Options, Report};
 use crate::{config::Settings, objects::Start};
 
-const COUNTS: &str = include_str!("../../sql/queries/audit_counts.sql");
+const COUNTS: &str = sql!("audit/counts");
 const MOST: usize = 1000;
 
 /// Where to look, and at how much.

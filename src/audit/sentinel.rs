@@ -1,7 +1,7 @@
 //! The sentinel: a content row that nobody references and that keeps a key for good.
 //!
 //! An object that no row knows may belong to a writer who has uploaded it and not committed yet,
-//! however old it looks. Inserting a row with its key settles it, for keys are unique in content:
+//! however old it looks. Inserting a row with its key resolves it, for keys are unique in content:
 //!
 //! - The writer's row is there, uncommitted: the insert waits. It commits: nothing is inserted, the
 //!   object is a live body, and stays. It rolls back: the sentinel is in.
@@ -10,18 +10,18 @@
 //!
 //! Only after the sentinel's commit the object is deleted. Whoever ends in between leaves an object
 //! that only a sentinel knows, and the next audit finds it; so does it find an upload that arrives
-//! late. Between the look at the tables and the sentinel a body can be stored *and* released again:
-//! deleting what is doomed would do no harm, but would be called an orphan, so tables and bucket are
+//! late. Between the look at the tables and the sentinel a body can be stored *and* decremented again:
+//! deleting what is unreferenced would do no harm, but would be called an orphan, so tables and bucket are
 //! asked once more, under the sentinel's protection.
 
 use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::error::{ALONE, TOGETHER, Trouble, trouble};
+use super::error::{ALONE, RepairError, TOGETHER, repair_error};
 
-pub(super) const SENTINEL: &str = include_str!("../../sql/queries/audit_sentinel.sql");
-pub(super) const SENTINELS: &str = include_str!("../../sql/queries/audit_sentinels.sql");
+pub(super) const SENTINEL: &str = sql!("audit/sentinel");
+pub(super) const SENTINELS: &str = sql!("audit/sentinels");
 
 /// What became of the keys. What is in none of these is a body by now.
 #[derive(Debug, Default)]
@@ -37,16 +37,18 @@ pub(super) struct Kept {
 pub(super) async fn keep(db: &mut Client, keys: &[String]) -> Result<Kept, Error> {
     match try_keep(db, keys, TOGETHER).await {
         Ok(keys) => return Ok(Kept { keys, ..Kept::default() }),
-        Err(error) if trouble(&error).is_some() => {}
+        Err(error) if repair_error(&error).is_some() => {}
         Err(error) => return Err(error),
     }
     let mut kept = Kept::default();
     for key in keys {
         match keep_one(db, key).await {
             Ok(keys) => kept.keys.extend(keys),
-            Err(error) => match trouble(&error) {
-                Some(Trouble::Held) => drop(kept.held.insert(key.clone())),
-                Some(Trouble::Refused(reason)) => drop(kept.refused.insert(key.clone(), reason)),
+            Err(error) => match repair_error(&error) {
+                Some(RepairError::Held) => drop(kept.held.insert(key.clone())),
+                Some(RepairError::Refused(reason)) => {
+                    drop(kept.refused.insert(key.clone(), reason))
+                }
                 None => return Err(error),
             },
         }

@@ -5,7 +5,7 @@
 //! store cannot be asked which it is: both keys answer. So whatever could be another spelling of a
 //! content row's key is reported and never deleted.
 //!
-//! Keys that are pending deletion (`doomed_keys`, `doomed_key`) do not count: deleting their object
+//! Keys that are pending deletion (`pending_s3_keys`, `pending_s3_key`) do not count: deleting their object
 //! is intended. Nor do sentinels: they have none.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use tokio_postgres::{Error, GenericClient};
 use super::{Finding, Kind, bodies::Body};
 use crate::{objects::Listed, printable::printable};
 
-const SPELLINGS: &str = include_str!("../../sql/queries/other_spellings.sql");
+const SPELLINGS: &str = sql!("content/other_spellings");
 
 /// A content row whose key has the same canonical form as another key.
 #[derive(Debug, Clone)]

@@ -7,8 +7,9 @@ use clap::Args;
 
 use crate::{
     audit::{self, Finding, Kind, Options, Position, Report, Stopped},
-    cli::{Format, bytes, print, table, thousands},
+    cli::{Format, print},
     config::Settings,
+    format::{bytes, table, thousands},
     printable::printable,
     shutdown::Shutdown,
 };
@@ -52,10 +53,10 @@ without --repair.
   missing_object         a content row without its object. Not repaired: a paste may need it
   wrong_count            ref_count is not the number of pastes that hold the body. --repair
                          recounts under the row's lock
-  unheld_body            a content row that no paste holds. --repair removes row and object
+  unreferenced_content            a content row that no paste holds. --repair removes row and object
   paste_without_content  pastes that hold a body without a content row. Not repaired
-  owed_body              a content row whose object the fleet is about to delete. Not repaired
-  ambiguous              the key of an orphan or of an unheld body may be another spelling of a
+  pending_deletion              a content row whose object the fleet is about to delete. Not repaired
+  ambiguous              the key of an orphan or of an unreferenced body may be another spelling of a
                          content row's key: /a/b, a//b, a\\b, Unicode in another form. In a store
                          that normalises keys they are one object. Not repaired
 
@@ -147,9 +148,9 @@ fn figures(report: &Report) -> String {
         ("orphans".into(), with_bytes(report.orphans, report.orphan_bytes)),
         count("missing objects", report.missing_objects),
         count("wrong counts", report.wrong_counts),
-        count("bodies that nobody holds", report.unheld_bodies),
+        count("bodies that nobody holds", report.unreferenced_content),
         count("bodies without a content row", report.bodies_without_content),
-        count("bodies about to be deleted", report.owed_bodies),
+        count("bodies about to be deleted", report.pending_deletions),
         count("ambiguous keys", report.ambiguous),
         count("repaired", report.repaired),
         ("objects deleted".into(), with_bytes(report.objects_deleted, report.bytes_deleted)),
@@ -163,9 +164,9 @@ fn line(finding: &Finding) -> String {
         Kind::Orphan => "orphan",
         Kind::MissingObject => "missing object",
         Kind::WrongCount => "wrong count",
-        Kind::UnheldBody => "unheld body",
+        Kind::UnreferencedContent => "unreferenced body",
         Kind::PasteWithoutContent => "paste without content",
-        Kind::OwedBody => "owed body",
+        Kind::PendingDeletion => "owed body",
         Kind::Ambiguous => "ambiguous",
     };
     let name = finding.key.as_ref().or(finding.content_hash.as_ref());

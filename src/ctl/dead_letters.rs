@@ -5,16 +5,17 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    cli::{Format, print, table, thousands},
+    cli::{Format, print},
     config::{ConfigError, Settings},
+    format::{table, thousands},
     migrate,
     postgres::describe,
     printable::printable,
 };
 
-const DEAD_LETTERS: &str = include_str!("../../sql/queries/dead_letters.sql");
-const REQUEUE: &str = include_str!("../../sql/queries/requeue.sql");
-const UNCLAIMABLE: &str = include_str!("../../sql/queries/unclaimable_requeue.sql");
+const DEAD_LETTERS: &str = sql!("ctl/dead_letters");
+const REQUEUE: &str = sql!("ctl/requeue");
+const UNCLAIMABLE: &str = sql!("ctl/requeue_unclaimable");
 const ROWS_PER_STATEMENT: i32 = 1000;
 
 #[derive(Args, Debug)]
@@ -33,7 +34,7 @@ pub(super) struct DeadLetters {
 
 const LIST_HELP: &str = "\
 A paste becomes a dead letter after worker.max_attempts failures of its own: S3 refuses its object, a
-row of it cannot be changed, or it killed its worker. Mend the cause, then `cleanupctl requeue`.
+row of it cannot be changed, or it killed its worker. Fix the cause, then `cleanupctl requeue`.
 
 Examples:
   cleanupctl dead-letters
@@ -73,7 +74,7 @@ struct DeadLetter {
     /// `None`: it expired at -infinity.
     overdue_s: Option<i64>,
     /// The object that it still owes S3.
-    doomed_key: Option<String>,
+    pending_s3_key: Option<String>,
     last_error: Option<String>,
 }
 
@@ -102,7 +103,7 @@ impl DeadLetters {
             short_code: row.get("short_code"),
             attempts: row.get("attempts"),
             overdue_s: row.get("overdue_s"),
-            doomed_key: row.get("doomed_key"),
+            pending_s3_key: row.get("pending_s3_key"),
             last_error: row.get("last_error"),
         });
         let more = rows.len() > self.limit as usize;
@@ -129,7 +130,7 @@ fn show(list: &List) -> String {
     let head = ["paste", "attempts", "overdue", "last error"];
     let letters = table(&head, list.dead_letters.iter().map(row));
     let more = if list.more { "\nthere are more: --limit" } else { "" };
-    format!("{letters}{more}\nwhen the cause is mended: cleanupctl requeue SHORT_CODE, or --all")
+    format!("{letters}{more}\nwhen the cause is fixed: cleanupctl requeue SHORT_CODE, or --all")
 }
 
 impl Requeue {

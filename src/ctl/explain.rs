@@ -14,14 +14,14 @@ use self::object::{Object, look_for};
 use crate::{
     cli::{Format, print},
     config::Settings,
-    figures::is_in_the_future,
+    fleet::snapshot::is_in_the_future,
     fleet::{self, Fleet},
     migrate,
     postgres::describe,
     printable::printable,
 };
 
-const EXPLAIN: &str = include_str!("../../sql/queries/explain.sql");
+const EXPLAIN: &str = sql!("ctl/explain");
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -64,8 +64,8 @@ struct Explanation {
 struct Claim {
     id: i64,
     worker: Uuid,
-    released: bool,
-    last_beat_s: f64,
+    decremented: bool,
+    last_heartbeat_s: f64,
 }
 
 #[derive(Serialize)]
@@ -142,11 +142,11 @@ fn explain(
         claim: row.get::<_, Option<i64>>("claim_id").filter(|_| open).map(|id| Claim {
             id,
             worker: row.get("worker"),
-            released: row.get("released"),
-            last_beat_s: row.get::<_, f64>("beat_s_ago").max(0.0),
+            decremented: row.get("decremented"),
+            last_heartbeat_s: row.get::<_, f64>("heartbeat_s_ago").max(0.0),
         }),
         body,
-        owes: row.get("doomed_key"),
+        owes: row.get("pending_s3_key"),
     }
 }
 
@@ -171,7 +171,7 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
                 "being deleted",
                 format!(
                     "its worker finishes it; should that stay silent, {}",
-                    left(seconds("beat_s_ago"))
+                    left(seconds("heartbeat_s_ago"))
                 ),
             ),
             false if waits => (
@@ -188,11 +188,11 @@ fn stand(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, String
         }
         Some(_) if row.get::<_, Option<bool>>("is_dead_letter") == Some(true) => (
             "dead letter",
-            "nothing, until somebody mends the cause and runs `cleanupctl requeue`".into(),
+            "nothing, until somebody fixes the cause and runs `cleanupctl requeue`".into(),
         ),
         Some(_) if row.get::<_, Option<String>>("unclaimable").is_some() => (
             "unclaimable",
-            "Postgres refuses to mark it (see the last error); when that is mended, run \
+            "Postgres refuses to mark it (see the last error); when that is fixed, run \
              `cleanupctl requeue`"
                 .into(),
         ),
@@ -214,7 +214,7 @@ fn wrong(short_code: &str, row: &Row, body: Option<&Body>) -> Vec<String> {
     let mut wrong = Vec::new();
     let ahead = |age: &str| row.get::<_, Option<f64>>(age).is_some_and(is_in_the_future);
     let is_open: bool = row.get("claim_is_open");
-    if is_open && ahead("beat_s_ago") || !is_open && ahead("in_progress_s") {
+    if is_open && ahead("heartbeat_s_ago") || !is_open && ahead("in_progress_s") {
         let what = if is_open { "its claim's last heartbeat" } else { "its deletion_initiated_at" };
         wrong.push(format!(
             "{what} is in the future: the server's clock was ahead; the next sweep corrects it \
@@ -228,12 +228,12 @@ fn wrong(short_code: &str, row: &Row, body: Option<&Body>) -> Vec<String> {
             body.holders,
             match body.ref_count < body.holders {
                 true => {
-                    "the release that would doom it recounts it, `cleanupctl audit --repair` now"
+                    "the decrement that would delete it recounts it, `cleanupctl audit --repair` now"
                 }
                 false => "it would stay for good: `cleanupctl audit --repair` recounts it",
             }
         )),
-        None if row.get("holds_a_body") && !row.get::<_, bool>("released") => {
+        None if row.get("holds_a_body") && !row.get::<_, bool>("decremented") => {
             wrong.push("drift: its body has no content row; its object is not known, and `cleanupctl audit` \
                  finds it as an orphan"
                     .into());
@@ -276,12 +276,12 @@ fn show(told: &Explanation) -> String {
         lines.push(format!("attempts: {}; last error: {error}", told.attempts));
     }
     if let Some(claim) = &told.claim {
-        let released = if claim.released { "released" } else { "not released yet" };
+        let decremented = if claim.decremented { "decremented" } else { "not decremented yet" };
         lines.push(format!(
-            "claim: {} of worker {}, {released}, last beat {} ago",
+            "claim: {} of worker {}, {decremented}, last heartbeat {} ago",
             claim.id,
             claim.worker,
-            spell(claim.last_beat_s)
+            spell(claim.last_heartbeat_s)
         ));
     }
     if let Some(body) = &told.body {

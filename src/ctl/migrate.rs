@@ -12,7 +12,7 @@ use crate::{
     postgres::describe,
 };
 
-const REBIND_BUCKET: &str = include_str!("../../sql/queries/rebind_bucket.sql");
+const REBIND_BUCKET: &str = sql!("fleet/rebind_bucket");
 
 #[derive(Args, Debug)]
 pub(super) struct Migrate {

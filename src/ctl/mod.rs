@@ -1,4 +1,4 @@
-//! `cleanupctl`, the operator's hand tool: one subcommand per file.
+//! `cleanupctl`, the operator's operator CLI: one subcommand per file.
 
 mod audit;
 mod config;
@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 
 use crate::{cli::Common, config::Settings, postgres::Target};
 
-/// The operator's hand tool for the paste cleanup fleet.
+/// The operator's operator CLI for the paste cleanup fleet.
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100, after_help = HELP)]
 pub struct CtlCli {

@@ -12,8 +12,8 @@ use crate::{
     printable::printable,
 };
 
-const PAUSE: &str = include_str!("../../sql/queries/pause.sql");
-const RESUME: &str = include_str!("../../sql/queries/resume.sql");
+const PAUSE: &str = sql!("fleet/pause");
+const RESUME: &str = sql!("fleet/resume");
 
 #[derive(Args, Debug)]
 #[command(after_help = PAUSE_HELP)]

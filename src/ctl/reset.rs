@@ -8,16 +8,17 @@ use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 use crate::{
-    cli::{Format, print, thousands},
+    claim::reset::{LockedClaim, Reset as WasReset, Why, reset},
+    cli::{Format, print},
     config::Settings,
-    figures::is_in_the_future,
+    fleet::snapshot::is_in_the_future,
+    format::thousands,
     migrate,
     postgres::{Target, describe},
-    watchdog::reset::{LockedClaim, Reset as WasReset, Why, reset},
 };
 
-const CLAIM: &str = include_str!("../../sql/queries/claim_to_reset.sql");
-const CLAIMS_OF_WORKER: &str = include_str!("../../sql/queries/claims_of_worker.sql");
+const CLAIM: &str = sql!("ctl/claim_to_reset");
+const CLAIMS_OF_WORKER: &str = sql!("claim/of_worker");
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -38,11 +39,11 @@ pub(super) struct Reset {
 
 const HELP: &str = "\
 Does what the watchdog would do after watchdog.stuck_after: the claim's pastes are due again, each
-with one attempt more, and its worker, should it still live, is fenced off. A claim whose worker beat
-within the last three heartbeats is refused: stop that worker instead, it gives back what it holds.
+with one attempt more, and its worker, should it still live, is fenced off. A claim whose worker heartbeat
+within the last three heartbeats is refused: stop that worker instead, it releases what it holds.
 
 Examples:
-  cleanupctl status                  open claims and their last beats
+  cleanupctl status                  open claims and their last heartbeats
   cleanupctl reset 4711              its worker's machine is gone
   cleanupctl reset --worker 0f8b6a5e-…    all that it held";
 
@@ -96,24 +97,24 @@ impl Reset {
         if row.get("reset") {
             bail!("claim {id} was reset already");
         }
-        let silent_s: f64 = row.get("silent_s");
-        let beats = settings.worker.three_heartbeats();
-        if is_in_the_future(silent_s) && !self.force {
+        let heartbeat_age_s: f64 = row.get("heartbeat_age_s");
+        let heartbeats = settings.worker.three_heartbeats();
+        if is_in_the_future(heartbeat_age_s) && !self.force {
             bail!(
                 "the last heartbeat of claim {id} is in the future: the server's clock was ahead; run \
-                 `cleanup-watchdog --once`, which corrects it, and wait for {beats:?}, or use --force"
+                 `cleanup-watchdog --once`, which corrects it, and wait for {heartbeats:?}, or use --force"
             );
         }
-        if silent_s < beats.as_secs_f64() && !self.force {
+        if heartbeat_age_s < heartbeats.as_secs_f64() && !self.force {
             bail!(
-                "the worker of claim {id} beat {:.0} s ago and seems to live: stop it, and \
-                 it gives back what it holds; or wait for {beats:?} of silence, or use --force",
-                silent_s.max(0.0)
+                "the worker of claim {id} heartbeat {:.0} s ago and seems to live: stop it, and \
+                 it releases what it holds; or wait for {heartbeats:?} of silence, or use --force",
+                heartbeat_age_s.max(0.0)
             );
         }
         let claim = LockedClaim::from(&row);
         let done =
-            reset(&mut transaction, settings, &claim, Why::WorkerSilent).await.map_err(failed)?;
+            reset(&mut transaction, settings, &claim, Why::LeaseExpired).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(done)
     }

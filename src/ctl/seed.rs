@@ -16,14 +16,16 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::{
-    cli::{Format, bytes, print, thousands},
+    cli::{Format, print},
     config::Settings,
-    fleet, migrate,
+    fleet,
+    format::{bytes, thousands},
+    migrate,
     objects::Objects,
     postgres::{Target, describe},
 };
 
-const PUT: &str = include_str!("../../sql/queries/put.sql");
+const PUT: &str = sql!("ctl/put_paste");
 const WRITERS: usize = 16;
 const DAY_S: f64 = 86_400.0;
 

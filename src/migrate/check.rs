@@ -8,9 +8,9 @@ use super::{
     preflight::TABLE_RULES,
 };
 
-const VERSION: &str = include_str!("../../sql/queries/schema_version.sql");
-const ELSEWHERE: &str = include_str!("../../sql/queries/schema_elsewhere.sql");
-const TRIGGER_RULES: &str = include_str!("../../sql/queries/trigger_rules.sql");
+const VERSION: &str = sql!("migrate/schema_version");
+const ELSEWHERE: &str = sql!("migrate/schema_elsewhere");
+const TRIGGER_RULES: &str = sql!("migrate/trigger_rules");
 
 /// Returns an error unless the database has the schema this program was built for, and nothing else
 /// about its tables makes working on them unsafe. Reads the catalog only.
@@ -68,7 +68,7 @@ pub(super) async fn subscription(client: &Client) -> Result<Option<String>, Migr
     }))
 }
 
-/// The row of `schema_version.sql`; `None` when not even its table is there.
+/// The row of `migrate/schema_version.sql`; `None` when not even its table is there.
 pub(super) async fn schema_version(client: &Client) -> Result<Option<Row>, Error> {
     match client.query_one(VERSION, &[]).await {
         Ok(row) => Ok(Some(row)),

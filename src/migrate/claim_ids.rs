@@ -11,8 +11,8 @@ use super::{
 };
 use crate::postgres::{describe, remedy};
 
-const CLAIM_IDS: &str = include_str!("../../sql/queries/claim_ids.sql");
-const MOVE: &str = include_str!("../../sql/queries/move_claim_ids.sql");
+const CLAIM_IDS: &str = sql!("migrate/claim_ids");
+const MOVE: &str = sql!("migrate/move_claim_ids");
 
 struct ClaimIds {
     highest: i64,

@@ -11,7 +11,7 @@ use crate::printable::printable;
 /// Why the migration stopped. What it had done stays and is not done again by the next run.
 #[derive(thiserror::Error, Debug)]
 pub enum MigrateError {
-    /// Only a person can mend these; nothing was changed.
+    /// Only a person can fix these; nothing was changed.
     #[error("this database cannot be migrated as it is; nothing was changed:\n  {}", .problems.join("\n  "))]
     Refused { problems: Vec<String> },
     /// These can be removed, but only when told to; nothing was changed.

@@ -5,12 +5,12 @@
 use tokio_postgres::{Client, Error};
 
 use super::error::Problem;
-use crate::cli::thousands;
+use crate::format::thousands;
 
-const OWNER_TRIGGERS: &str = include_str!("../../sql/queries/owner_triggers.sql");
-const TABLE_WARNINGS: &str = include_str!("../../sql/queries/table_warnings.sql");
-const SAMPLE_CONTENT: &str = include_str!("../../sql/queries/sample_content.sql");
-const TABLE_PAGES: &str = include_str!("../../sql/queries/table_pages.sql");
+const OWNER_TRIGGERS: &str = sql!("migrate/owner_triggers");
+const TABLE_WARNINGS: &str = sql!("migrate/table_warnings");
+const SAMPLE_CONTENT: &str = sql!("migrate/sample_content");
+const TABLE_PAGES: &str = sql!("fleet/table_pages");
 /// Some 8,000 pastes: a share of one percent shows, and it takes less than 0.1 s.
 const SAMPLED_PAGES: f64 = 100.0;
 

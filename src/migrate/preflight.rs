@@ -6,11 +6,11 @@ use super::runner::Runner;
 use super::script::{Step, StepKind};
 use tokio_postgres::{Client, Row};
 
-const PREFLIGHT: &str = include_str!("../../sql/queries/migrate_preflight.sql");
-const DATA_CHECKS: &str = include_str!("../../sql/queries/migrate_data_checks.sql");
-const ELSEWHERE: &str = include_str!("../../sql/queries/migrate_elsewhere.sql");
-pub(super) const TABLE_RULES: &str = include_str!("../../sql/queries/table_rules.sql");
-const EXISTING: &str = include_str!("../../sql/queries/migrate_existing.sql");
+const PREFLIGHT: &str = sql!("migrate/preflight");
+const DATA_CHECKS: &str = sql!("migrate/data_checks");
+const ELSEWHERE: &str = sql!("migrate/elsewhere");
+pub(super) const TABLE_RULES: &str = sql!("migrate/table_rules");
+const EXISTING: &str = sql!("migrate/existing");
 
 /// What was found, apart from what made it refuse.
 pub struct Findings {

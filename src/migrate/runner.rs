@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
-const SESSION: &str = include_str!("../../sql/queries/migrate_session.sql");
-const TRY_LOCK: &str = include_str!("../../sql/queries/migrate_try_lock.sql");
-const UNLOCK: &str = include_str!("../../sql/queries/migrate_unlock.sql");
-const RECORD: &str = include_str!("../../sql/queries/migrate_record.sql");
-const INDEX_STATE: &str = include_str!("../../sql/queries/migrate_index_state.sql");
-const LOCK_HOLDERS: &str = include_str!("../../sql/queries/migrate_lock_holders.sql");
+const SESSION: &str = sql!("migrate/session");
+const TRY_LOCK: &str = sql!("migrate/try_lock");
+const UNLOCK: &str = sql!("migrate/unlock");
+const RECORD: &str = sql!("migrate/record");
+const INDEX_STATE: &str = sql!("migrate/index_state");
+const LOCK_HOLDERS: &str = sql!("migrate/lock_holders");
 
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const LOCK_POLL: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl<'a> Runner<'a> {
     pub async fn unlock(&self) {
         // A failure here means a lost connection, and the lock went with it.
         if let Err(error) = self.client.query_one(UNLOCK, &[]).await {
-            tracing::debug!(%error, "could not give back the migration lock");
+            tracing::debug!(%error, "could not release the migration lock");
         }
     }
 
@@ -161,7 +161,7 @@ impl<'a> Runner<'a> {
                 Err(error) if got_no_lock(&error) => {
                     let holders = self.lock_holders().await;
                     let waited = started.elapsed();
-                    if waited + pause > PATIENCE {
+                    if waited + pause > TIMEOUT {
                         let waited = Duration::from_secs(waited.as_secs());
                         return Err(MigrateError::Locked {
                             step: step.title.to_owned(),

@@ -64,13 +64,13 @@ mod tests {
     fn a_file_is_cut_at_its_step_lines_and_the_title_says_how_to_run_each() {
         let file = "-- About -- step: not here\n-- step: tables\nCREATE TABLE t ();\n\n\
                     -- step: index t_idx: finds things\nCREATE INDEX;\n-- step: repeat: fill\nX;\n\
-                    -- step: always: mend\nY;\n";
+                    -- step: always: fix\nY;\n";
         let found: Vec<Step<'_>> = steps(file).collect();
         assert_eq!(found.len(), 4);
         assert_eq!(found[0].title, "tables");
         assert_eq!(found[0].sql, "CREATE TABLE t ();\n\n");
         assert_eq!(found[1].kind, StepKind::Index("t_idx"));
         assert_eq!(found[2], Step { title: "fill", kind: StepKind::Repeat, sql: "X;\n" });
-        assert_eq!(found[3], Step { title: "mend", kind: StepKind::Always, sql: "Y;\n" });
+        assert_eq!(found[3], Step { title: "fix", kind: StepKind::Always, sql: "Y;\n" });
     }
 }

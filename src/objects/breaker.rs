@@ -12,10 +12,10 @@ pub(super) struct Breaker(Mutex<Option<String>>);
 impl Breaker {
     /// Learns from a call. Throttling is an answer, and so is a refusal that is one key's own.
     pub fn note(&self, called: &Result<Answer, CallError>) {
-        let trouble = match called {
-            // One key's trouble may be its own; the probe's is told to whoever probes.
-            Ok(answer) if answer.verdicts.len() == 1 && answer.trouble().is_some() => return,
-            Ok(answer) => answer.trouble(),
+        let failure = match called {
+            // One key's failure may be its own; the probe's is told to whoever probes.
+            Ok(answer) if answer.verdicts.len() == 1 && answer.failure().is_some() => return,
+            Ok(answer) => answer.failure(),
             Err(CallError::Rejected(_) | CallError::Again { slow_down: true, .. }) => return,
             Err(CallError::NoBucket) => Some("the bucket does not exist".into()),
             Err(
@@ -25,7 +25,7 @@ impl Breaker {
                 | CallError::Again { reason, .. },
             ) => Some(reason.clone()),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
     /// Why it is open, if it is.

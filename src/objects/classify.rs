@@ -13,7 +13,7 @@ use crate::printable::printable;
 /// Beside everything that begins with `SlowDown` (MinIO has several).
 const THROTTLED: [&str; 4] =
     ["Throttling", "ThrottlingException", "RequestLimitExceeded", "BandwidthLimitExceeded"];
-/// Parts of codes that speak of the store's own troubles, on AWS and elsewhere.
+/// Parts of codes that speak of the store's own failures, on AWS and elsewhere.
 const PASSING: [&str; 6] = ["Internal", "Unavailable", "Timeout", "Busy", "Aborted", "XMinio"];
 /// The few codes that are certainly about one key.
 const OWN: [&str; 6] = [
@@ -53,7 +53,7 @@ pub(super) enum Verdict {
 pub(super) struct Answer {
     pub verdicts: Vec<(String, Verdict)>,
     /// Keys that the answer does not mention, as in a 200 whose body is an error.
-    pub silent: Vec<String>,
+    pub unanswered: Vec<String>,
     pub slow_down: bool,
 }
 
@@ -70,26 +70,26 @@ impl Answer {
             let verdict = judge_key(&code, error.message.as_deref().unwrap_or_default());
             told.extend(error.key.map(|key| (key, verdict)));
         }
-        let (mut verdicts, mut silent) = (Vec::with_capacity(keys.len()), Vec::new());
+        let (mut verdicts, mut unanswered) = (Vec::with_capacity(keys.len()), Vec::new());
         for key in keys {
             match told.remove(key) {
                 Some(verdict) => verdicts.push((key.clone(), verdict)),
-                None => silent.push(key.clone()),
+                None => unanswered.push(key.clone()),
             }
         }
-        Self { verdicts, silent, slow_down }
+        Self { verdicts, unanswered, slow_down }
     }
 
     /// What the store suffers from, if it did nothing for any of the keys and that is none of
     /// theirs.
-    pub fn trouble(&self) -> Option<String> {
-        let mut troubles = self.verdicts.iter().map(|(_, verdict)| match verdict {
+    pub fn failure(&self) -> Option<String> {
+        let mut failures = self.verdicts.iter().map(|(_, verdict)| match verdict {
             Verdict::Gone | Verdict::Refused(_) => None,
             Verdict::Again(reason) | Verdict::Denied(reason) => Some(reason),
         });
-        let worked = self.slow_down || troubles.clone().any(|trouble| trouble.is_none());
+        let worked = self.slow_down || failures.clone().any(|failure| failure.is_none());
         let silent = || "it did not acknowledge a deletion".to_string();
-        (!worked).then(|| troubles.next().flatten().cloned().unwrap_or_else(silent))
+        (!worked).then(|| failures.next().flatten().cloned().unwrap_or_else(silent))
     }
 }
 

@@ -30,7 +30,7 @@ impl Errors {
         let again = any(|verdict| matches!(verdict, Verdict::Again(_)));
         for (class, seen) in [
             (0, answer.slow_down),
-            (1, (again && !answer.slow_down) || !answer.silent.is_empty()),
+            (1, (again && !answer.slow_down) || !answer.unanswered.is_empty()),
             (2, any(|verdict| matches!(verdict, Verdict::Denied(_)))),
             (3, any(|verdict| matches!(verdict, Verdict::Refused(_)))),
         ] {

@@ -37,6 +37,10 @@ impl Objects {
                 error => return Err(error),
             },
         };
-        Ok(Answer { verdicts: vec![(key.into(), verdict)], silent: Vec::new(), slow_down: false })
+        Ok(Answer {
+            verdicts: vec![(key.into(), verdict)],
+            unanswered: Vec::new(),
+            slow_down: false,
+        })
     }
 }

@@ -23,11 +23,6 @@ const WIDE: usize = 16;
 /// What is not tried by then is left for later. Less than the TTL of the lock that a claim holds, and
 /// than what a whole step has (`ANSWER_WITHIN`).
 const WITHIN: Duration = Duration::from_secs(20);
-/// First in a careful transaction: whoever waits for a lock is found soon. Deferred constraints would
-/// otherwise fail at COMMIT, when it is too late to tell whose.
-/// The trigger pastes_return lets rows wait for content that is locked.
-pub const CAREFULLY: &str = "SET LOCAL lock_timeout = 500; SET CONSTRAINTS ALL IMMEDIATE; \
-                             SET LOCAL paste_cleanup.may_defer = 'on'";
 /// A part that takes long is found soon, too; what is done with whole batches has its usual time.
 const SOON: &str = "SET LOCAL statement_timeout = 5000";
 const AS_USUAL: &str = "SET LOCAL statement_timeout TO DEFAULT";
@@ -184,7 +179,7 @@ pub async fn apply_to_good<T: Clone>(
                     savepoint.rollback().await?;
                     search.narrow(part, &refusal, fault);
                     let fresh = |unit: &T| fault == Fault::Unclear && is_fresh(unit);
-                    if part.len() == 1 && part.iter().any(fresh) && search.is_hopeless(blame) {
+                    if part.len() == 1 && part.iter().any(fresh) && search.is_permanent(blame) {
                         return Err(ApplyError::Database(search.applied.failed));
                     }
                 }
@@ -208,7 +203,7 @@ impl<T: Clone> Search<'_, T> {
     }
 
     /// One unit failed for all of a batch that is under way, and none succeeded.
-    fn is_hopeless(&mut self, blame: &Blame) -> bool {
+    fn is_permanent(&mut self, blame: &Blame) -> bool {
         let in_a_row = blame.failed(1);
         if self.applied.succeeded || in_a_row < IN_A_ROW {
             return false;

@@ -18,9 +18,8 @@ use tracing::info;
 
 use super::{CONNECT_TIMEOUT, Target, acknowledged::carry};
 
-const NO_TRANSACTION_TIMEOUT: &str =
-    include_str!("../../sql/queries/session_no_transaction_timeout.sql");
-const READ_ONLY: &str = include_str!("../../sql/queries/read_only.sql");
+const NO_TRANSACTION_TIMEOUT: &str = sql!("session/no_transaction_timeout");
+const READ_ONLY: &str = sql!("session/read_only");
 
 type Connected = (Client, JoinHandle<()>);
 
@@ -31,7 +30,7 @@ impl Target {
     }
 
     /// How long it may take to have tried every host.
-    pub fn patience(&self) -> Duration {
+    pub fn connect_timeout(&self) -> Duration {
         let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
         CONNECT_TIMEOUT * u32::try_from(hosts + 1).unwrap_or(u32::MAX)
     }

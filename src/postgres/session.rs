@@ -13,10 +13,10 @@ use uuid::Uuid;
 
 use super::Target;
 
-const SESSION_SETTINGS: &str = include_str!("../../sql/queries/session_settings.sql");
-const SESSION_SCHEMA: &str = include_str!("../../sql/queries/session_schema.sql");
-const SESSION_MARK: &str = include_str!("../../sql/queries/session_mark.sql");
-const SESSION_MARKED: &str = include_str!("../../sql/queries/session_marked.sql");
+const SESSION_SETTINGS: &str = sql!("session/settings");
+const SESSION_SCHEMA: &str = sql!("session/schema");
+const SESSION_MARK: &str = sql!("session/mark");
+const SESSION_MARKED: &str = sql!("session/marked");
 
 /// As `statement_timeout` below says it.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);

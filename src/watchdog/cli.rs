@@ -6,10 +6,9 @@ use anyhow::Result;
 use clap::Parser;
 use tokio_util::sync::CancellationToken;
 
-use super::{Swept, Watchdog};
+use super::{Swept, Watchdog, http};
 use crate::{
     cli::{Common, say},
-    http,
     shutdown::Shutdown,
 };
 
@@ -25,8 +24,8 @@ pub struct WatchdogCli {
 }
 
 const HELP: &str = "\
-A claim is reset when its worker did not beat for watchdog.stuck_after (default 2h). Live workers
-beat every 10 s, so a minute is safe, too; less than three heartbeats is refused.
+A claim is reset when its worker did not heartbeat for watchdog.stuck_after (default 2h). Live workers
+heartbeat every 10 s, so a minute is safe, too; less than three heartbeats is refused.
 
 It needs DATABASE_URL only. Serves /healthz, /readyz and /metrics on watchdog.listen
 (default 127.0.0.1:9464). Exit codes: 0 stopped as asked; 1 failed, or (with --once) a claim could
@@ -45,8 +44,8 @@ impl WatchdogCli {
             let watchdog = Watchdog::start(settings).await?;
             watchdog.before_first_tick(&CancellationToken::new()).await;
             let ticked = watchdog.tick().await?;
-            let Swept { reset, orphans, stubborn, .. } = ticked.swept;
-            let held = match (stubborn, reset.left) {
+            let Swept { reset, stranded, blocked, .. } = ticked.swept;
+            let held = match (blocked, reset.left) {
                 (0, 0) => String::new(),
                 (claims, pastes) => format!(
                     "; {claims} claims could not be reset, and {pastes} pastes of others: the log \
@@ -55,10 +54,10 @@ impl WatchdogCli {
                 ),
             };
             say(&format!(
-                "reset {} claims ({} pastes) and {orphans} pastes without an open claim{held}",
+                "reset {} claims ({} pastes) and {stranded} pastes without an open claim{held}",
                 reset.claims, reset.rows
             ));
-            return Ok(u8::from(stubborn + reset.left > 0));
+            return Ok(u8::from(blocked + reset.left > 0));
         }
         let shutdown = Shutdown::on_signals()?;
         let listener = http::listen(settings.watchdog.listen).await?;

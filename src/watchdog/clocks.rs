@@ -10,8 +10,8 @@ use crate::{
     postgres::{Fault, describe},
 };
 
-const HEARTBEATS: &str = include_str!("../../sql/queries/correct_heartbeats.sql");
-const TIMES: &str = include_str!("../../sql/queries/correct_times.sql");
+const HEARTBEATS: &str = sql!("watchdog/correct_heartbeats");
+const TIMES: &str = sql!("watchdog/correct_times");
 const ROWS_PER_STATEMENT: i32 = 2000;
 
 /// Corrects a bounded number of times. Returns whether there may be more.

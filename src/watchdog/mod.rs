@@ -2,13 +2,13 @@
 
 pub mod cli;
 mod clocks;
-pub mod history;
-mod orphans;
+pub mod http;
 pub mod prune;
-pub mod reset;
+mod stranded;
 pub mod sweep;
 mod tick;
+pub mod totals;
 
-pub use orphans::Look;
-pub use sweep::{SweepError, Swept, let_workers_beat_first, sweep};
+pub use stranded::Depth;
+pub use sweep::{SweepError, Swept, let_workers_heartbeat_first, sweep};
 pub use tick::{Ticked, Watchdog};

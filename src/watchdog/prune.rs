@@ -6,12 +6,15 @@ use tracing::{info, warn};
 use crate::{
     config::Settings,
     failpoint,
-    postgres::bisect::{ApplyError, Blame, CAREFULLY, Write, Writing, all_of, apply_to_good},
+    postgres::{
+        bisect::{ApplyError, Blame, Write, Writing, all_of, apply_to_good},
+        planner::ROW_BY_ROW,
+    },
 };
 
-const PRUNE_CLAIMS: &str = include_str!("../../sql/queries/prune_claims.sql");
-const TOMBSTONES: &str = include_str!("../../sql/queries/tombstones.sql");
-const PURGE: &str = include_str!("../../sql/queries/purge_tombstones.sql");
+const PRUNE_CLAIMS: &str = sql!("watchdog/prune_claims");
+const TOMBSTONES: &str = sql!("watchdog/tombstones");
+const PURGE: &str = sql!("watchdog/purge_tombstones");
 const ROWS_PER_STATEMENT: i32 = 5000;
 /// The rest waits for the next tick: a sidecar never takes long.
 const STATEMENTS_PER_TICK: usize = 20;
@@ -65,7 +68,7 @@ async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
             break;
         }
         failpoint::reached("purge.before");
-        transaction.batch_execute(CAREFULLY).await?;
+        transaction.batch_execute(ROW_BY_ROW).await?;
         let applied =
             apply_to_good(&mut transaction, &codes, &Blame::default(), |_| false, &Purge).await;
         let (purged, failed) = match applied {

@@ -7,20 +7,18 @@ use deadpool_postgres::{Pool, PoolError, Transaction};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{
-    orphans::{self, Look, reset_orphans},
-    reset::{LockedClaim, Reset, Why, reset},
-};
+use super::stranded::{self, Depth, reset_stranded};
 use crate::{
+    claim::reset::{LockedClaim, Reset, Why, reset},
     config::Settings,
     failpoint,
     migrate::{self, SchemaError},
     postgres::{answered, describe, describe_pool},
 };
 
-const TIME_TO_BEAT: &str = include_str!("../../sql/queries/time_to_beat.sql");
-const ELECT: &str = include_str!("../../sql/queries/elect.sql");
-const SILENT_CLAIMS: &str = include_str!("../../sql/queries/silent_claims.sql");
+const HEARTBEAT_GRACE: &str = sql!("watchdog/heartbeat_grace");
+const ELECT: &str = sql!("watchdog/elect");
+const EXPIRED_CLAIMS: &str = sql!("watchdog/expired_claims");
 /// One: a reset locks bodies in hash order, which a second claim would begin anew.
 const CLAIMS_PER_TRANSACTION: i32 = 1;
 
@@ -31,27 +29,31 @@ pub struct Swept {
     pub not_elected: bool,
     pub reset: Reset,
     /// Rows in progress without an open claim.
-    pub orphans: u64,
+    pub stranded: u64,
     /// Claims that could not be reset: other transactions hold all their rows, or a trigger refuses it.
-    pub stubborn: usize,
+    pub blocked: usize,
 }
 
 /// Before the first sweep of a process: a server that has just started may have been away for longer
 /// than `stuck_after`, and its workers, alive as ever, had no chance to say so yet.
-pub async fn let_workers_beat_first(
+pub async fn let_workers_heartbeat_first(
     pool: &Pool,
     settings: &Settings,
     stop: &CancellationToken,
 ) -> Result<(), PoolError> {
-    let (stuck_after, beats) = (settings.watchdog.stuck_after, settings.worker.three_heartbeats());
+    let (stuck_after, heartbeats) =
+        (settings.watchdog.stuck_after, settings.worker.three_heartbeats());
     let look = async {
         let client = pool.get().await?;
-        let times = [stuck_after.as_secs_f64(), beats.as_secs_f64()];
-        Ok::<_, PoolError>(client.query_one(TIME_TO_BEAT, &[&times[0], &times[1]]).await?)
+        let times = [stuck_after.as_secs_f64(), heartbeats.as_secs_f64()];
+        Ok::<_, PoolError>(client.query_one(HEARTBEAT_GRACE, &[&times[0], &times[1]]).await?)
     };
     let wait_s: f64 = answered(look).await?.get("wait_s");
     if wait_s > 0.0 {
-        info!(wait_s, "Postgres has just started: letting workers beat before claims are reset");
+        info!(
+            wait_s,
+            "Postgres has just started: letting workers heartbeat before claims are reset"
+        );
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs_f64(wait_s)) => {}
             () = stop.cancelled() => {}
@@ -80,14 +82,14 @@ impl From<tokio_postgres::Error> for SweepError {
 #[derive(Default)]
 struct Tried {
     claims: Vec<i64>,
-    orphans: orphans::Tried,
+    stranded: stranded::Tried,
 }
 
 /// Resets all that is stuck right now.
-pub async fn sweep(pool: &Pool, settings: &Settings, look: Look) -> Result<Swept, SweepError> {
+pub async fn sweep(pool: &Pool, settings: &Settings, depth: Depth) -> Result<Swept, SweepError> {
     let (mut swept, mut tried) = (Swept::default(), Tried::default());
-    while answered(sweep_some(pool, settings, look, &mut swept, &mut tried)).await? {}
-    swept.stubborn = tried.claims.len();
+    while answered(sweep_some(pool, settings, depth, &mut swept, &mut tried)).await? {}
+    swept.blocked = tried.claims.len();
     Ok(swept)
 }
 
@@ -95,7 +97,7 @@ pub async fn sweep(pool: &Pool, settings: &Settings, look: Look) -> Result<Swept
 async fn sweep_some(
     pool: &Pool,
     settings: &Settings,
-    look: Look,
+    depth: Depth,
     swept: &mut Swept,
     tried: &mut Tried,
 ) -> Result<bool, SweepError> {
@@ -107,20 +109,20 @@ async fn sweep_some(
     }
     failpoint::reached("sweep.before");
     let claims =
-        reset_silent(&mut transaction, settings, &mut swept.reset, &mut tried.claims).await?;
-    let orphans = match claims {
-        0 => reset_orphans(&mut transaction, settings, look, &mut tried.orphans).await?,
+        reset_expired(&mut transaction, settings, &mut swept.reset, &mut tried.claims).await?;
+    let stranded = match claims {
+        0 => reset_stranded(&mut transaction, settings, depth, &mut tried.stranded).await?,
         _ => None,
     };
     transaction.commit().await?;
     if claims > 0 {
         failpoint::reached("sweep.committed");
     }
-    if orphans > Some(0) {
-        failpoint::reached("orphans.committed");
+    if stranded > Some(0) {
+        failpoint::reached("stranded.committed");
     }
-    swept.orphans += orphans.unwrap_or_default();
-    Ok(claims > 0 || orphans.is_some())
+    swept.stranded += stranded.unwrap_or_default();
+    Ok(claims > 0 || stranded.is_some())
 }
 
 async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {
@@ -129,15 +131,15 @@ async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {
     Ok(row.get("elected"))
 }
 
-async fn reset_silent(
+async fn reset_expired(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     total: &mut Reset,
-    stubborn: &mut Vec<i64>,
+    blocked: &mut Vec<i64>,
 ) -> Result<usize, tokio_postgres::Error> {
     let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
     let rows = transaction
-        .query(SILENT_CLAIMS, &[&stuck_after, &CLAIMS_PER_TRANSACTION, stubborn])
+        .query(EXPIRED_CLAIMS, &[&stuck_after, &CLAIMS_PER_TRANSACTION, blocked])
         .await?;
     if !rows.is_empty() {
         failpoint::reached("sweep.locked");
@@ -146,7 +148,7 @@ async fn reset_silent(
         // One claim that cannot be reset (a forgotten transaction holds all of its rows) must not
         // keep the others from it.
         let mut savepoint = transaction.savepoint("claim").await?;
-        let done = match reset(&mut savepoint, settings, &claim, Why::WorkerSilent).await {
+        let done = match reset(&mut savepoint, settings, &claim, Why::LeaseExpired).await {
             Ok(done) => done,
             Err(failure) if failure.as_db_error().is_some() => {
                 savepoint.rollback().await?;
@@ -156,7 +158,7 @@ async fn reset_silent(
                     claim.id,
                     describe(&failure)
                 );
-                stubborn.push(claim.id);
+                blocked.push(claim.id);
                 continue;
             }
             Err(failure) => return Err(failure),

@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    history,
-    orphans::Look,
     prune::{Pruned, prune},
-    sweep::{SweepError, Swept, let_workers_beat_first, sweep},
+    stranded::Depth,
+    sweep::{SweepError, Swept, let_workers_heartbeat_first, sweep},
+    totals,
 };
 use crate::{
     config::Settings,
     metrics::Metrics,
     migrate::{self, SchemaError},
-    postgres::{Target, answered, describe, is_hopeless},
+    postgres::{Target, answered, describe, is_permanent},
     shutdown::Shutdown,
 };
 
-const TICKED: &str = include_str!("../../sql/queries/watchdog_ticked.sql");
+const TICKED: &str = sql!("watchdog/ticked");
 /// How often a tick looks thoroughly.
 const THOROUGH_EVERY: Duration = Duration::from_secs(3600);
 
@@ -71,16 +71,16 @@ impl Watchdog {
     /// One sweep, one counting and one pruning.
     pub async fn tick(&self) -> Result<Ticked, SweepError> {
         let started = Instant::now();
-        let look = self.look();
-        let swept = sweep(&self.pool, &self.settings, look).await?;
-        if look == Look::Thorough && !swept.not_elected {
+        let depth = self.depth();
+        let swept = sweep(&self.pool, &self.settings, depth).await?;
+        if depth == Depth::Thorough && !swept.not_elected {
             *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         }
         self.unless_forbidden(self.note_tick().await)?;
         let pruned = match swept.not_elected {
             true => Pruned::default(),
             false => {
-                self.unless_forbidden(history::count(&self.pool, &self.settings).await)?;
+                self.unless_forbidden(totals::count(&self.pool, &self.settings).await)?;
                 prune(&self.pool, &self.settings).await?
             }
         };
@@ -94,10 +94,10 @@ impl Watchdog {
     }
 
     /// Looks how the fleet is doing, for the next scrapes.
-    pub async fn look_around(&self) -> Result<(), PoolError> {
-        let looked = answered(history::look(&self.pool, &self.settings)).await;
-        if let Some((totals, figures)) = self.unless_forbidden(looked)? {
-            self.metrics.show(totals, figures);
+    pub async fn take_snapshot(&self) -> Result<(), PoolError> {
+        let read = answered(totals::read(&self.pool, &self.settings)).await;
+        if let Some((totals, snapshot)) = self.unless_forbidden(read)? {
+            self.metrics.show(totals, snapshot);
         }
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Watchdog {
     fn unless_forbidden<T>(&self, done: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
         match done {
             Ok(done) => Ok(Some(done)),
-            Err(PoolError::Backend(error)) if is_hopeless(&error) => {
+            Err(PoolError::Backend(error)) if is_permanent(&error) => {
                 if !self.forbidden.swap(true, Ordering::AcqRel) {
                     let reason = describe(&error);
                     warn!(
@@ -125,11 +125,11 @@ impl Watchdog {
     }
 
     /// Thoroughly at the first tick, and once an hour.
-    fn look(&self) -> Look {
+    fn depth(&self) -> Depth {
         let last = *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner);
         match last {
-            Some(last) if last.elapsed() < THOROUGH_EVERY => Look::Quick,
-            _ => Look::Thorough,
+            Some(last) if last.elapsed() < THOROUGH_EVERY => Depth::Quick,
+            _ => Depth::Thorough,
         }
     }
 
@@ -150,7 +150,7 @@ impl Watchdog {
             }
             let turn = async {
                 let ticked = self.tick().await?;
-                self.look_around().await?;
+                self.take_snapshot().await?;
                 Ok(ticked)
             };
             let ticked = tokio::select! {
@@ -175,16 +175,16 @@ impl Watchdog {
         }
     }
 
-    /// See [`let_workers_beat_first`]. An error shows again at the tick itself.
+    /// See [`let_workers_heartbeat_first`]. An error shows again at the tick itself.
     pub async fn before_first_tick(&self, stop: &CancellationToken) {
-        let _ = let_workers_beat_first(&self.pool, &self.settings, stop).await;
+        let _ = let_workers_heartbeat_first(&self.pool, &self.settings, stop).await;
     }
 
     fn turned(&self) {
         *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// While Postgres was away nobody could beat: silence proves nothing until they had a chance.
+    /// While Postgres was away nobody could heartbeat: silence proves nothing until they had a chance.
     async fn wait_for_postgres(&self, shutdown: &Shutdown) {
         loop {
             let answers = match self.pool.get().await {

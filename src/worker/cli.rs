@@ -9,11 +9,15 @@ use clap::{Args, Parser, Subcommand};
 use tokio::time::Instant;
 
 use super::{
-    Worker, dry_run, record::record_failed_start, report, run::Options, schedule::schedule,
+    Worker,
+    report::{run_record::record_failed_start, text},
+    run::{Options, dry_run},
+    schedule::schedule,
 };
 use crate::{
-    cli::{Common, Format, bytes, complain, print, thousands},
+    cli::{Common, Format, complain, print},
     config::{ConfigError, Settings, parse_duration},
+    format::{bytes, thousands},
     migrate,
     postgres::Target,
     shutdown::Shutdown,
@@ -106,7 +110,7 @@ impl WorkerCli {
                     }
                 };
                 let summary = worker.run(args.options(&settings)).await;
-                print(args.format, &summary, report::show);
+                print(args.format, &summary, text::show);
                 if let Some(error) = &summary.error {
                     complain("cleanup-worker", error);
                 }
@@ -115,7 +119,7 @@ impl WorkerCli {
             Command::Schedule(args) => {
                 let shutdown = Shutdown::on_signals()?;
                 let report = |summary: &_| {
-                    print(args.format, summary, report::show);
+                    print(args.format, summary, text::show);
                 };
                 let options = || Ok(args.options(&settings));
                 schedule(Arc::clone(&settings), shutdown, options, report).await?;

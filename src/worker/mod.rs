@@ -1,36 +1,13 @@
 //! The worker: drains what has expired, batch by batch. The steps of a batch, in order:
-//! `lock`, `claim`, `release`, `delete_objects`, `evict`, `finish`; `batch` strings them together,
+//! `lock`, `claim`, `decrement`, `delete_objects`, `evict`, `finish`; `batch` strings them together,
 //! `drain` keeps several batches in flight.
 
-mod ages;
-mod batch;
-pub mod brake;
-pub mod claim;
+pub mod batch;
 pub mod cli;
-pub mod delete_objects;
-mod detach;
-mod doubt;
-mod drain;
-pub mod dry_run;
-mod evict;
-pub mod finish;
-mod give_back;
-mod heartbeat;
-pub mod lock;
-mod look;
-pub mod open;
-mod progress;
-mod record;
-mod release;
 pub mod report;
 pub mod run;
 pub mod schedule;
-mod settle;
 mod start;
-mod stop;
-pub mod summary;
-mod surroundings;
-mod throttle;
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -38,8 +15,10 @@ use deadpool_postgres::Pool;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use self::{claim::ONE_PLAN, lock::Lock, open::OpenClaims, summary::PhaseTimes};
-use self::{release::MissingContent, summary::Tally};
+use self::{
+    batch::{Lock, MissingContent, OpenClaims},
+    report::Tally,
+};
 use crate::{
     config::Settings,
     objects::Objects,
@@ -55,7 +34,7 @@ pub type PgError = deadpool_postgres::PoolError;
 #[derive(Debug, Default)]
 struct Blames {
     claim: Blame,
-    release: Blame,
+    decrement: Blame,
     finish: Blame,
 }
 

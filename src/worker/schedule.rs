@@ -17,7 +17,11 @@ use tokio_cron_scheduler::{Job, JobScheduler};
 use tracing::{error, info, warn};
 
 pub use self::ticks::Ticks;
-use super::{Worker, record::record_failed_start, run::Options, summary::Summary};
+use super::{
+    Worker,
+    report::{Summary, run_record::record_failed_start},
+    run::Options,
+};
 use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
 /// Runs on every tick until asked to stop. A tick that finds the last run still going is skipped.
@@ -27,7 +31,7 @@ pub async fn schedule(
     options: impl Fn() -> Result<Options>,
     report: impl Fn(&Summary),
 ) -> Result<()> {
-    // Whatever is wrong with the surroundings now is worth knowing before midnight.
+    // Whatever is wrong with the dependencies now is worth knowing before midnight.
     drop(Worker::start(Arc::clone(&settings), shutdown.clone()).await?);
     let running = Arc::new(AtomicBool::new(false));
     let (ticks, mut due) = channel(1);
@@ -55,7 +59,7 @@ pub async fn schedule(
 
 /// The next tick may be a day away: what is not there at this moment is waited for.
 async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Worker>> {
-    let (give_up, mut tries) = (Instant::now() + settings.worker.patience, 0);
+    let (give_up, mut tries) = (Instant::now() + settings.worker.outage_timeout, 0);
     loop {
         let failure = match Worker::start(Arc::clone(settings), shutdown.clone()).await {
             Ok(worker) => return Ok(worker),

@@ -8,7 +8,11 @@ use futures_util::future::join;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::{Lock, OpenClaims, Worker, summary::Tally};
+use super::{
+    Worker,
+    batch::{Lock, OpenClaims},
+    report::Tally,
+};
 use crate::{
     config::Settings, fleet, migrate, objects::Objects, postgres::Target, shutdown::Shutdown,
 };
@@ -18,7 +22,7 @@ use crate::{
 #[error("{0:#}")]
 pub(super) struct NotReady(pub anyhow::Error);
 
-const START_PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Connects, and checks schema and bucket.
@@ -34,13 +38,13 @@ impl Worker {
             let fleet = fleet::read(&client).await?;
             anyhow::Ok((client, fleet))
         };
-        let (opened, probed) = join(opening, timeout(START_PATIENCE, objects.probe())).await;
+        let (opened, probed) = join(opening, timeout(START_TIMEOUT, objects.probe())).await;
         let (client, fleet) = opened?;
         let ready = async {
             match probed {
                 Ok(probed) => probed?,
                 Err(_) => {
-                    bail!("S3 did not answer within {START_PATIENCE:?}; is the endpoint right?")
+                    bail!("S3 did not answer within {START_TIMEOUT:?}; is the endpoint right?")
                 }
             }
             // After the probe: a mistyped bucket must not be remembered.
@@ -55,7 +59,7 @@ impl Worker {
             redis,
             objects,
             settings,
-            // A child: a run that gives up its batches must not doom the runs after it.
+            // A child: a run that gives up its batches must not delete the runs after it.
             shutdown: Shutdown { abandon: shutdown.abandon.child_token(), ..shutdown },
             open: OpenClaims::default(),
             tally: Tally::default(),

@@ -22,7 +22,7 @@ async fn more_than_max_delete_is_a_brake_and_nothing_at_all_is_deleted() {
             (&report["stopped_because"], &report["complete"]),
             (&"brake".into(), &true.into())
         );
-        assert_eq!((&report["orphans"], &report["unheld_bodies"]), (&30.into(), &3.into()));
+        assert_eq!((&report["orphans"], &report["unreferenced_content"]), (&30.into(), &3.into()));
         assert_eq!(
             (&report["beyond_max_delete"], &report["objects_deleted"]),
             (&33.into(), &0.into())

@@ -151,7 +151,7 @@ async fn erase(world: Arc<World>, stop: CancellationToken) {
         let running = worker(&world).start();
         if n % 3 == 2 {
             let open = "SELECT count(*) > 0 FROM deletion_claims
-                        WHERE finished_at IS NULL AND reset_at IS NULL AND released_at IS NOT NULL";
+                        WHERE finished_at IS NULL AND reset_at IS NULL AND decremented_at IS NOT NULL";
             let seen = async {
                 while !world.db.query_one(open, &[]).await.expect("claims").get::<_, bool>(0) {
                     tokio::task::yield_now().await;
@@ -167,7 +167,7 @@ async fn erase(world: Arc<World>, stop: CancellationToken) {
 
 /// As if the dead had been silent for two hours.
 async fn reset_the_dead(world: &World) {
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     world.end_backoff().await;
 }

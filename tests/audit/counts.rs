@@ -24,7 +24,7 @@ async fn a_put_that_is_not_committed_when_the_audit_recounts_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_released() {
+async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_decremented() {
     let stage = Stage::new().await;
     for code in ["a", "b", "c", "live"] {
         stage.put(code, "shared", if code == "live" { Never } else { Ago(60.0) }).await;
@@ -38,17 +38,17 @@ async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_released() {
         )
         .await;
     stage.assert_nothing_wrong().await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
     stage.assert_nothing_wrong().await;
-    // Nor does a recount take the released ones in.
+    // Nor does a recount take the decremented ones in.
     stage.run_sql("UPDATE content SET ref_count = 9").await;
     assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
     // Reset, or ended by hand: rows of a claim that is not open hold their body.
     stage.put("d", "shared", Ago(60.0)).await;
     claim_some(&worker, 1).await;
-    stage.run_sql("DELETE FROM deletion_claims WHERE released_at IS NULL").await;
+    stage.run_sql("DELETE FROM deletion_claims WHERE decremented_at IS NULL").await;
     stage.assert_nothing_wrong().await;
 }
 
@@ -60,8 +60,8 @@ async fn a_body_whose_last_holder_is_in_progress_is_not_taken_away() {
     let claim = claim_some(&worker, 1).await;
     stage.run_sql("UPDATE content SET ref_count = 0").await;
     let report = stage.audited(0, &REPAIR_MOST).await;
-    assert_eq!((&report["wrong_counts"], &report["unheld_bodies"]), (&1.into(), &0.into()));
-    worker.give_back(claim.fence, "a test").await.expect("give back");
+    assert_eq!((&report["wrong_counts"], &report["unreferenced_content"]), (&1.into(), &0.into()));
+    worker.release(claim.fence, "a test").await.expect("release");
     assert_eq!(stage.read("p").await.as_deref(), Some("body"));
     stage.assert_nothing_wrong().await;
 }
@@ -71,11 +71,14 @@ async fn a_body_that_nobody_holds_goes_row_first_and_its_key_is_kept() {
     let stage = Stage::new().await;
     let key = stage.put("p", "body", Never).await;
     stage.run_sql("DELETE FROM pastes").await;
-    assert_eq!(stage.audited(1, &["--grace", "0s"]).await["unheld_bodies"], 1);
+    assert_eq!(stage.audited(1, &["--grace", "0s"]).await["unreferenced_content"], 1);
     let young = stage.audited(0, &["--repair"]).await;
     assert_eq!((found(&young), &young["fresh_rows"]), (0, &1.into()), "younger than a day");
     let report = stage.audited(0, &REPAIR_MOST).await;
-    assert_eq!((&report["unheld_bodies"], &report["objects_deleted"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&report["unreferenced_content"], &report["objects_deleted"]),
+        (&1.into(), &1.into())
+    );
     assert!(!stage.store.has(&key) && stage.sentinels().await == 1);
     // The same body again, under a key of its own.
     stage.put("p", "body", Never).await;

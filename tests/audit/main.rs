@@ -4,10 +4,10 @@
 mod brakes;
 mod churn;
 mod counts;
-mod debts;
 mod hidden;
 mod keys;
 mod odd_stores;
+mod pending_deletes;
 mod planted;
 mod refusals;
 mod resume;

@@ -24,7 +24,7 @@ struct Planted {
     orphan: BTreeSet<String>,
     missing_object: BTreeSet<String>,
     wrong_count: BTreeSet<String>,
-    unheld_body: BTreeSet<String>,
+    unreferenced_content: BTreeSet<String>,
     paste_without_content: BTreeSet<String>,
 }
 
@@ -34,13 +34,14 @@ impl Planted {
             orphan: names(report, "orphan"),
             missing_object: names(report, "missing_object"),
             wrong_count: names(report, "wrong_count"),
-            unheld_body: names(report, "unheld_body"),
+            unreferenced_content: names(report, "unreferenced_content"),
             paste_without_content: names(report, "paste_without_content"),
         }
     }
 
     fn count(&self) -> u64 {
-        let sets = [&self.orphan, &self.missing_object, &self.wrong_count, &self.unheld_body];
+        let sets =
+            [&self.orphan, &self.missing_object, &self.wrong_count, &self.unreferenced_content];
         sets.iter().map(|set| set.len()).sum::<usize>() as u64
             + self.paste_without_content.len() as u64
     }
@@ -72,24 +73,24 @@ async fn of_keys(world: &World, sql: &str, keys: &BTreeSet<String>) {
 async fn plant_rows(world: &World, every: i64) -> Planted {
     let too_high = some_keys(world, every, 1).await;
     let too_low = some_keys(world, every, 2).await;
-    let unheld = some_keys(world, every, 3).await;
+    let unreferenced = some_keys(world, every, 3).await;
     let zero = some_keys(world, every, 4).await;
-    let homeless = some_keys(world, every, 5).await;
+    let unowned = some_keys(world, every, 5).await;
     of_keys(world, "UPDATE content SET ref_count = 7 WHERE s3_key = ANY ($1)", &too_high).await;
     of_keys(world, "UPDATE content SET ref_count = 0 WHERE s3_key = ANY ($1)", &too_low).await;
     let let_go = "DELETE FROM pastes p USING content c
                   WHERE p.content_hash = c.content_hash AND c.s3_key = ANY ($1)";
-    of_keys(world, let_go, &unheld).await;
+    of_keys(world, let_go, &unreferenced).await;
     of_keys(world, let_go, &zero).await;
     of_keys(world, "UPDATE content SET ref_count = 0 WHERE s3_key = ANY ($1)", &zero).await;
-    of_keys(world, "DELETE FROM content WHERE s3_key = ANY ($1)", &homeless).await;
+    of_keys(world, "DELETE FROM content WHERE s3_key = ANY ($1)", &unowned).await;
     let hash_of = |key: &String| key.split('/').next().expect("a hash").to_string();
     Planted {
-        paste_without_content: homeless.iter().map(hash_of).collect(),
+        paste_without_content: unowned.iter().map(hash_of).collect(),
         // Nobody knows where they are any more.
-        orphan: homeless,
+        orphan: unowned,
         wrong_count: too_high.union(&too_low).cloned().collect(),
-        unheld_body: unheld.union(&zero).cloned().collect(),
+        unreferenced_content: unreferenced.union(&zero).cloned().collect(),
         missing_object: BTreeSet::new(),
     }
 }
@@ -117,17 +118,17 @@ async fn among_a_hundred_thousand_objects_exactly_what_was_planted_is_found_and_
     assert_eq!(stage.store.len(), objects, "a dry run deletes nothing");
     assert_eq!(stage.sentinels().await, 0, "a dry run changes nothing");
 
-    let (orphans, unheld) = (planted.orphan.len(), planted.unheld_body.len());
+    let (orphans, unreferenced) = (planted.orphan.len(), planted.unreferenced_content.len());
     let repair = stage.audited(1, &["--repair", "--list", "1000000"]).await;
     assert_eq!(Planted::of(&repair), planted);
-    assert_eq!(stage.store.len(), objects - orphans - unheld);
-    assert_eq!(stage.sentinels().await, (orphans + unheld) as i64);
+    assert_eq!(stage.store.len(), objects - orphans - unreferenced);
+    assert_eq!(stage.sentinels().await, (orphans + unreferenced) as i64);
 
     assert_eq!(repair["repaired"], found(&repair) - planted.unrepairable());
     planted.missing_object.iter().for_each(|key| stage.store.put(key, 10, OLD));
-    let homeless = "DELETE FROM pastes p WHERE NOT EXISTS
+    let unowned = "DELETE FROM pastes p WHERE NOT EXISTS
                     (SELECT FROM content c WHERE c.content_hash = p.content_hash)";
-    stage.run_sql(homeless).await;
+    stage.run_sql(unowned).await;
     let (before, sentinels) = (stage.store.len(), stage.sentinels().await);
     let last = stage.audited(0, &["--repair"]).await;
     assert_eq!((found(&last), &last["fresh_objects"]), (0, &1.into()));

@@ -101,7 +101,7 @@ async fn while_others_refer_to_content_no_row_of_it_is_removed() {
             .await;
         stage.store.put("orphan", 4, OLD);
         let report = stage.audited(1, &REPAIR_MOST).await;
-        assert_eq!(names(&report, "unheld_body"), [key.clone()].into());
+        assert_eq!(names(&report, "unreferenced_content"), [key.clone()].into());
         assert!(remedy_of(&report, &key).contains("foreign key of previews"), "{report:#}");
         assert_eq!(report["repaired"], 2, "the orphan and the count");
         let rows = "SELECT count(*) FROM previews WHERE content_hash IS NOT NULL";

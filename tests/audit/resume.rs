@@ -211,7 +211,7 @@ async fn a_page_that_is_done_again_collects_nothing_twice() {
     stage.run_sql(CUT_OFF).await;
     other.batch_execute("ROLLBACK").await.expect("let go");
     let report = report_of(&audit.end().await, 0);
-    assert_eq!((&report["unheld_bodies"], &report["repaired"]), (&250.into(), &250.into()));
+    assert_eq!((&report["unreferenced_content"], &report["repaired"]), (&250.into(), &250.into()));
     assert_eq!((&report["objects_deleted"], stage.store.len()), (&250.into(), 0));
 }
 

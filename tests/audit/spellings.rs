@@ -133,8 +133,8 @@ async fn a_key_that_is_pending_deletion_makes_no_orphan_ambiguous() {
     stage.put_row("p", &hash("p"), Some("/by/claim"), 4, Ago(60.0)).await;
     let worker = stage.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
-    let owed = "INSERT INTO pastes (short_code, doomed_key) VALUES ('q', 'by//paste')";
+    worker.decrement(&claim).await.expect("decrement");
+    let owed = "INSERT INTO pastes (short_code, pending_s3_key) VALUES ('q', 'by//paste')";
     stage.run_sql(owed).await;
     for key in ["by/claim", "by/paste"] {
         stage.store.put(key, 4, OLD);
@@ -176,7 +176,7 @@ async fn unreferenced_content_is_not_removed_while_other_content_may_have_the_sa
         let report = report_of(&world.audit(args).output().await, 1);
         let ambiguous = names(&report, "ambiguous");
         assert!(ambiguous.contains("plain//1"), "{report:#}");
-        assert_eq!(names(&report, "unheld_body"), ["alone//1".to_string()].into());
+        assert_eq!(names(&report, "unreferenced_content"), ["alone//1".to_string()].into());
     }
     assert_every_live_paste_is_readable(&world).await;
     assert_eq!(world.count("SELECT count(*) FROM content WHERE s3_key = 'plain//1'").await, 1);
@@ -205,7 +205,7 @@ async fn unreferenced_content_is_asked_about_other_spellings_again_before_it_is_
 async fn other_spellings_are_looked_up_by_index() {
     let stage = Stage::new().await;
     stage.fill(2000).await;
-    let sql = include_str!("../../sql/queries/other_spellings.sql")
+    let sql = include_str!("../../sql/queries/content/other_spellings.sql")
         .replace("$1", "'{a/b,/a/b}'")
         .replace("$2", "'{}'");
     stage.run_sql("SET enable_seqscan = off").await;

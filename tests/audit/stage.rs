@@ -96,9 +96,9 @@ const KINDS: [&str; 7] = [
     "orphans",
     "missing_objects",
     "wrong_counts",
-    "unheld_bodies",
+    "unreferenced_content",
     "bodies_without_content",
-    "owed_bodies",
+    "pending_deletions",
     "ambiguous",
 ];
 

@@ -1,7 +1,7 @@
 //! Tables that are not the paste service's: everything in the bucket looks like an orphan, or like
 //! content that no paste references, and none of it is deleted.
 
-use paste_cleanup::watchdog::history;
+use paste_cleanup::watchdog::totals;
 use serde_json::Value;
 
 use crate::{
@@ -100,14 +100,14 @@ async fn more_than_half_of_the_content_rows_are_deleted_only_with_the_flag() {
     // Objects that the fleet is going to delete are known, and no content.
     stage
         .run_sql(
-            "INSERT INTO pastes (short_code, doomed_key)
+            "INSERT INTO pastes (short_code, pending_s3_key)
              SELECT 'owes' || n, 'owed/' || n FROM generate_series(1, 20) n",
         )
         .await;
     (1..=20).for_each(|n| stage.store.put(&format!("owed/{n}"), 4, OLD));
     let report =
         assert_braked(&stage, &["would delete 6 of 10 content rows (60 %, limit 50 %)"]).await;
-    assert_eq!(names(&report, "unheld_body").len(), 6);
+    assert_eq!(names(&report, "unreferenced_content").len(), 6);
     let report = stage.audited(0, &["--repair", "--override-brake"]).await;
     assert_eq!((&report["repaired"], stage.store.len()), (&6.into(), 24));
 }
@@ -127,7 +127,7 @@ async fn where_no_paste_was_ever_erased_nothing_is_deleted_without_the_flag() {
 async fn that_pastes_were_erased_is_still_known_when_the_claims_are_pruned() {
     let stage = Stage::new().await;
     stage.fill(100).await;
-    history::count(&stage.watchdog_pool(), &stage.settings).await.expect("count");
+    totals::count(&stage.watchdog_pool(), &stage.settings).await.expect("count");
     stage.run_sql("DELETE FROM deletion_claims").await; // pruned
     stage.store.put("orphan", 4, OLD);
     assert_eq!(stage.audited(0, &["--repair"]).await["repaired"], 1);

@@ -7,7 +7,7 @@ WITH bodies AS (
     FROM pastes p
     WHERE p.content_hash IS NOT NULL AND p.deletion_status <> 'DELETED'
       AND NOT EXISTS (SELECT FROM deletion_claims c
-                      WHERE c.id = p.claim_id AND c.released_at IS NOT NULL)
+                      WHERE c.id = p.claim_id AND c.decremented_at IS NOT NULL)
     GROUP BY p.content_hash
 )
 SELECT format('body %s counts %s, is held by %s',
@@ -26,11 +26,11 @@ FROM deletion_claims
 WHERE finished_at IS NOT NULL AND reset_at IS NOT NULL
 UNION ALL
 SELECT format('the object %s of a counted body is owed by paste %s', c.s3_key, p.short_code)
-FROM pastes p JOIN bodies c ON c.s3_key = p.doomed_key
+FROM pastes p JOIN bodies c ON c.s3_key = p.pending_s3_key
 UNION ALL
-SELECT format('the object %s of a counted body is doomed by claim %s', c.s3_key, d.id)
-FROM deletion_claims d CROSS JOIN unnest(d.doomed_keys) AS doomed (s3_key)
-     JOIN bodies c ON c.s3_key = doomed.s3_key
+SELECT format('the object %s of a counted body is unreferenced by claim %s', c.s3_key, d.id)
+FROM deletion_claims d CROSS JOIN unnest(d.pending_s3_keys) AS unreferenced (s3_key)
+     JOIN bodies c ON c.s3_key = unreferenced.s3_key
 UNION ALL
 SELECT format('%s pastes were stored, %s are left, and %s were deleted', stored, remaining, deleted)
 FROM (SELECT (SELECT count(*) FROM chaos_pastes) AS stored,

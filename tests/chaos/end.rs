@@ -21,7 +21,7 @@ const DRAINS_WITHIN: Duration = Duration::from_secs(45);
 const EXPIRE: &str = "SELECT count(*) FROM (SELECT paste_expire_now(short_code) FROM pastes
                       WHERE expires_at > now() AND deletion_status = 'NOT_EXPIRED') AS expired";
 const DEAD_LETTERS: &str = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity'";
-/// What a person does who has mended the cause.
+/// What a person does who has fixed the cause.
 const REQUEUE: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
                        WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED'";
 const LEFT: &str = "SELECT (SELECT count(*) FROM pastes WHERE expires_at <= now()

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A fault that nothing happens to run into lasts at most this much longer.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 /// Codes that concern a single key: its own, not allowed, busy.
 const KEY_ERRORS: [&str; 4] = ["ObjectLocked", "AccessDenied", "InternalError", "SlowDown"];
 const KILL_CONNECTIONS: &str = "
@@ -30,10 +30,10 @@ const KILL_CONNECTIONS: &str = "
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND pid % $1 = $2 % $1";
 
 /// What only a heartbeat's statement says.
-const A_BEAT: &str = "-- Heartbeat:";
+const A_HEARTBEAT: &str = "-- Heartbeat:";
 
-const RESET_AFTER_RELEASE: &str = "SELECT count(*) FROM deletion_claims
-    WHERE reset_reason = 'worker lease expired' AND released_at IS NOT NULL";
+const RESET_AFTER_DECREMENT: &str = "SELECT count(*) FROM deletion_claims
+    WHERE reset_reason = 'worker lease expired' AND decremented_at IS NOT NULL";
 
 /// How often each kind was carried out.
 pub type Done = Arc<Mutex<BTreeMap<Kind, u64>>>;
@@ -79,7 +79,7 @@ async fn inflict(stage: &Stage, members: &[Arc<Member>], planned: &Planned) -> b
         Kind::SlowPostgres => slow_postgres(stage, lasts, rng.u64(10..60)).await,
         Kind::LoseCommitAnswers => trouble_commits(stage, planned, Fault::LoseAnswerOf).await,
         Kind::CutBeforeCommits => trouble_commits(stage, planned, Fault::CutBefore).await,
-        Kind::SwallowBeats => swallow_beats(stage, planned).await,
+        Kind::SwallowHeartbeats => swallow_heartbeats(stage, planned).await,
         Kind::KillS3 => kill_s3(stage, lasts / 3).await,
         kind if OWNERS.contains(&kind) => owner::insist(stage, kind, &mut rng, lasts).await,
         kind => upset_s3(stage, planned, mood(kind, &mut rng)).await,
@@ -94,7 +94,7 @@ async fn strike(
     signal: Signal,
 ) -> Option<Arc<Member>> {
     let all: Vec<_> = members.iter().filter(|member| member.role == role).collect();
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while Instant::now() < give_up {
         let first = (seed % all.len() as u64) as usize;
         let mut in_turn = all.iter().cycle().skip(first).take(all.len());
@@ -149,7 +149,7 @@ async fn restart_postgres(stage: &Stage, away: Duration) -> bool {
 
 async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
     let (share, place) = (rng.i32(1..4), rng.i32(0..100));
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while Instant::now() < give_up {
         // Not while it is away.
         let _postgres = stage.postgres.lock().await;
@@ -194,7 +194,7 @@ async fn trouble_commits(
     hit
 }
 
-async fn swallow_beats(stage: &Stage, planned: &Planned) -> bool {
+async fn swallow_heartbeats(stage: &Stage, planned: &Planned) -> bool {
     let (_alone, proxies) = (stage.mood.lock().await, stage.proxies.lock().await);
     // Not while Postgres is away: a worker that reaches nothing does not go on either.
     let _postgres = stage.postgres.lock().await;
@@ -202,9 +202,9 @@ async fn swallow_beats(stage: &Stage, planned: &Planned) -> bool {
         return false;
     };
     stage.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
-    proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_BEAT))));
+    proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
     let before = claims_reset(&db).await;
-    let give_up = Instant::now() + STUCK_AFTER + PATIENCE + planned.lasts;
+    let give_up = Instant::now() + STUCK_AFTER + TIMEOUT + planned.lasts;
     while claims_reset(&db).await == before && Instant::now() < give_up {
         sleep(Duration::from_millis(100)).await;
     }
@@ -216,7 +216,7 @@ async fn swallow_beats(stage: &Stage, planned: &Planned) -> bool {
 }
 
 async fn claims_reset(db: &Client) -> Option<i64> {
-    Some(db.query_one(RESET_AFTER_RELEASE, &[]).await.ok()?.get(0))
+    Some(db.query_one(RESET_AFTER_DECREMENT, &[]).await.ok()?.get(0))
 }
 
 /// What was acknowledged is there again afterwards: see [`crate::support::seaweedfs::SeaweedFs`].
@@ -266,7 +266,7 @@ async fn upset_s3(stage: &Stage, planned: &Planned, mood: Mood) -> bool {
 /// Waits so long, and longer until something ran into it.
 async fn last(lasts: Duration, hit: impl Fn() -> bool) -> bool {
     sleep(lasts).await;
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while !hit() && Instant::now() < give_up {
         sleep(Duration::from_millis(20)).await;
     }

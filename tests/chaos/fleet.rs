@@ -72,7 +72,7 @@ impl Fleet {
     }
 
     /// Two workers as cron starts them, one that is resident; some generations keep tombstones. The
-    /// second one does not beat, nor does its own clock tell it that it was away: when a watchdog
+    /// second one does not heartbeat, nor does its own clock tell it that it was away: when a watchdog
     /// has taken it for dead, nothing but the fence holds it back.
     pub fn start_workers(&mut self) {
         for name in ["worker-1", "worker-2", "worker-3"] {

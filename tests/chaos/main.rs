@@ -123,7 +123,7 @@ async fn soak(stage: &Arc<Stage>, Soak { minutes, seed, owner }: Soak) -> Report
 
     fleet.end(Role::Writer, Signal::KILL).await;
     fleet.end(Role::Worker, Signal::TERM).await;
-    stage.faulty.settled().await;
+    stage.faulty.resolved().await;
     if owner {
         end::erase_the_innocent(stage).await;
         owner::relent(stage).await;

@@ -32,7 +32,7 @@ const RENAME: &str = "UPDATE pastes SET short_code = short_code || '~'
 const LOAD: &str = "COPY pastes (short_code, expires_at) FROM STDIN";
 const REWRITES: [&str; 4] =
     ["VACUUM FULL pastes", "VACUUM FULL content", "REINDEX TABLE pastes", "REINDEX TABLE content"];
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
 
 /// Before the fleet starts.
@@ -65,7 +65,7 @@ async fn session(stage: &Stage) -> Option<Client> {
 
 /// Again and again, if need be: other faults may be in the way of this one.
 pub async fn insist(stage: &Stage, kind: Kind, rng: &mut fastrand::Rng, lasts: Duration) -> bool {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         let done = match kind {
             Kind::OwnerLocks => forget_a_transaction(stage, rng, lasts).await,

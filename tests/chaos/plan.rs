@@ -35,9 +35,9 @@ pub enum Kind {
     LoseCommitAnswers,
     /// Commits that do not arrive.
     CutBeforeCommits,
-    /// Beats that do not arrive, while all else does and S3 takes its time: workers go on with
+    /// Heartbeats that do not arrive, while all else does and S3 takes its time: workers go on with
     /// claims that a watchdog has reset.
-    SwallowBeats,
+    SwallowHeartbeats,
     /// SIGKILL and a new start.
     KillS3,
     SlowDown,
@@ -91,7 +91,7 @@ const KINDS: [Kind; 25] = [
     Kind::SlowPostgres,
     Kind::LoseCommitAnswers,
     Kind::CutBeforeCommits,
-    Kind::SwallowBeats,
+    Kind::SwallowHeartbeats,
     Kind::KillS3,
     Kind::SlowDown,
     Kind::ServerErrors,
@@ -111,7 +111,7 @@ const FAVOURITES: [Kind; 8] = [
     Kind::KillWriter,
     Kind::RestartPostgres,
     Kind::LoseCommitAnswers,
-    Kind::SwallowBeats,
+    Kind::SwallowHeartbeats,
     Kind::LateDeletes,
 ];
 

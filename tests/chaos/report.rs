@@ -21,9 +21,9 @@ use crate::{
 const SENTENCES: [(&str, &str); 5] = [
     ("fences that fired", "held back by the fence"),
     ("claims lost, for whatever reason", "was reset; its pastes belong"),
-    ("claims dropped for want of a beat", "no beat for stuck_after"),
+    ("claims dropped for want of a heartbeat", "no heartbeat for stuck_after"),
     ("steps tried again after an answer was lost", "trying again"),
-    ("claims found whose answer was lost", "its answer was lost: giving it back"),
+    ("claims found whose answer was lost", "its answer was lost: releasing it"),
 ];
 /// Sentences that must not be there.
 pub const FORBIDDEN: [&str; 2] = ["panicked", "drift:"];
@@ -37,9 +37,9 @@ const FIGURES: &str = "
     UNION ALL SELECT 'bodies re-created', count(*) - count(DISTINCT content_hash) FROM chaos_incarnations
     UNION ALL SELECT 'claims reset', count(*) FROM deletion_claims
         WHERE reset_reason = 'worker lease expired'
-    UNION ALL SELECT 'reset after release', count(*) FROM deletion_claims
-        WHERE reset_reason = 'worker lease expired' AND released_at IS NOT NULL
-    UNION ALL SELECT 'claims given back', count(*) FROM deletion_claims
+    UNION ALL SELECT 'reset after decrement', count(*) FROM deletion_claims
+        WHERE reset_reason = 'worker lease expired' AND decremented_at IS NOT NULL
+    UNION ALL SELECT 'claims released', count(*) FROM deletion_claims
         WHERE reset_reason <> 'worker lease expired'";
 
 /// Everything that a report is made from.
@@ -147,8 +147,8 @@ impl Report {
         {
             let rows = figures
                 .iter()
-                .map(|(name, count)| vec![name.clone(), paste_cleanup::cli::thousands(*count)]);
-            let _ = writeln!(text, "{}", paste_cleanup::cli::table(&[title, "count"], rows));
+                .map(|(name, count)| vec![name.clone(), paste_cleanup::format::thousands(*count)]);
+            let _ = writeln!(text, "{}", paste_cleanup::format::table(&[title, "count"], rows));
         }
         let _ = writeln!(text, "violations: {}", self.violations.len());
         for violation in self.violations.iter().take(40) {

@@ -14,12 +14,12 @@ use crate::{
     transact::{Args, Told, in_transaction},
 };
 
-const PUT: &str = include_str!("../../sql/queries/put.sql");
+const PUT: &str = include_str!("../../sql/queries/ctl/put_paste.sql");
 const EXTEND: &str = "SELECT paste_extend($1, now() + $2::float8 * interval '1 second')";
 const EXPIRE: &str = "SELECT paste_expire_now($1)";
 const BACKLOG: &str = "SELECT count(*) FROM pastes WHERE expires_at <= now()
                        AND deletion_status = 'NOT_EXPIRED'";
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Few enough that counts reach zero and bodies are stored anew all the time.
 const MORTAL_BODIES: u32 = 80;
 /// Held by pastes that never expire, among others.
@@ -146,7 +146,7 @@ impl Writer {
         self.dawdle().await;
         match self.put_row(paste, Some(&key)).await {
             Told::Committed(row) => {
-                self.settle_upload(&row, &key).await;
+                self.drop_unused_upload(&row, &key).await;
                 Told::Committed(())
             }
             Told::RolledBack => {
@@ -165,7 +165,7 @@ impl Writer {
         }
     }
 
-    async fn settle_upload(&mut self, row: &Row, key: &str) {
+    async fn drop_unused_upload(&mut self, row: &Row, key: &str) {
         let ours = row.get::<_, Option<&str>>("s3_key") == Some(key);
         self.note_put(row, !ours);
         if row.get("drop_upload") {
@@ -251,7 +251,7 @@ impl Writer {
             sleep(Duration::from_millis(200)).await;
             return Told::RolledBack;
         };
-        let Ok(told) = timeout(PATIENCE, in_transaction(&mut db, sql, args)).await else {
+        let Ok(told) = timeout(TIMEOUT, in_transaction(&mut db, sql, args)).await else {
             self.journal.note(&Event::Unknown);
             return Told::Unknown;
         };
@@ -265,7 +265,7 @@ impl Writer {
     async fn connection(&mut self) -> Option<Client> {
         match self.db.take().filter(|db| !db.is_closed()) {
             Some(db) => Some(db),
-            None => timeout(PATIENCE, try_connect(&self.database_url)).await.ok().flatten(),
+            None => timeout(TIMEOUT, try_connect(&self.database_url)).await.ok().flatten(),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Case {
         if self.leaves_a_claim() && resets == 0 {
             found.violations.push("nobody took over".into());
         }
-        if self.is_within("release.committed", "finish.counted") && stored_anew == 0 {
+        if self.is_within("decrement.committed", "finish.counted") && stored_anew == 0 {
             found.violations.push("no body was there to be hit by a late delete".into());
         }
         Played { found, resets, stored_anew }

@@ -57,7 +57,7 @@ async fn a_batch_that_breaks_off_costs_its_rows_an_attempt_and_the_run_its_exit_
         stage.world.put(&format!("p{n}"), &format!("{}", n / 2), Ago(200.0)).await;
     }
     let broken =
-        stage.armed("cleanup-worker", "release.fenced=1*panic(told to)").start().end().await;
+        stage.armed("cleanup-worker", "decrement.fenced=1*panic(told to)").start().end().await;
     assert_eq!(broken.code(), 1, "{}", broken.stderr());
     let summary = broken.json();
     assert_eq!(summary["rows_deleted"], 20, "its rows are due again, and deleted: {summary}");

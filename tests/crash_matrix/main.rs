@@ -12,7 +12,7 @@ use std::{io::Write, panic::AssertUnwindSafe};
 
 use case::{Case, Fault, Played};
 use futures_util::{FutureExt, StreamExt, stream};
-use paste_cleanup::{cli, failpoint};
+use paste_cleanup::{failpoint, format};
 use scene::scenes_of;
 use support::invariants::Findings;
 use tokio::time::{Duration, timeout};
@@ -78,6 +78,6 @@ fn show(cases: &[Case], played: &[Played]) {
             .map(|n| n.to_string());
         texts.into_iter().chain([resets.to_string()]).chain(numbers).chain([verdict]).collect()
     });
-    let table = cli::table(&head, rows);
+    let table = format::table(&head, rows);
     writeln!(std::io::stdout(), "\n{table}\n{} cases", cases.len()).expect("stdout");
 }

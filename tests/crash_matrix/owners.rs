@@ -9,7 +9,7 @@ pub fn owners_trigger(scene: Scene) -> String {
         Scene::Unclaimable => {
             ("UPDATE", format!("IF NEW.claim_id IS NOT NULL THEN {raise} END IF; RETURN NEW;"))
         }
-        Scene::StubbornRow => {
+        Scene::BlockedRow => {
             ("UPDATE", format!("IF NEW.claim_id IS NULL THEN {raise} END IF; RETURN NEW;"))
         }
         Scene::KeptRow => ("DELETE", raise.into()),

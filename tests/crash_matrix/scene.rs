@@ -37,10 +37,10 @@ const TIMELESS: &[(&str, &str)] =
 pub enum Scene {
     /// A worker drains.
     Drain,
-    /// A worker waits for S3 while its heartbeat beats.
-    Beat,
-    /// A worker gives back what it holds, after two signals.
-    GiveBack,
+    /// A worker waits for S3 while its heartbeat heartbeats.
+    Heartbeat,
+    /// A worker releases what it holds, after two signals.
+    Release,
     /// S3 refuses the object of one paste.
     RefusedKey,
     /// The content row of one paste cannot be written.
@@ -51,15 +51,15 @@ pub enum Scene {
     KeptRow,
     /// The owner's trigger swallows the DELETE of one paste.
     SwallowedRow,
-    /// A worker died after its release; a watchdog resets its claim.
+    /// A worker died after its decrement; a watchdog resets its claim.
     DeadWorker,
     /// The same, but the owner's trigger does not let one paste come back.
-    StubbornRow,
+    BlockedRow,
     /// The same, and no other row of its batch can take over the key of its object.
     KeptKey,
     /// Such a claim has ended, and the owner has relented; a watchdog resets the row with its key.
     KeyTaken,
-    /// A worker died before its release; a watchdog resets its claim, while another transaction holds
+    /// A worker died before its decrement; a watchdog resets its claim, while another transaction holds
     /// the content row of one paste.
     HeldContent,
     /// Something else left rows in progress; a watchdog resets them.
@@ -81,7 +81,7 @@ impl Scene {
         matches!(
             self,
             DeadWorker
-                | StubbornRow
+                | BlockedRow
                 | KeptKey
                 | KeyTaken
                 | HeldContent
@@ -96,21 +96,21 @@ impl Scene {
 /// The scenes in which a failpoint is met.
 pub fn scenes_of(point: &str) -> Vec<Scene> {
     match point.split_once('.').expect("step.point") {
-        ("heartbeat", _) => vec![Scene::Beat],
-        ("give_back", _) => vec![Scene::GiveBack],
+        ("heartbeat", _) => vec![Scene::Heartbeat],
+        ("release", _) => vec![Scene::Release],
         ("claim", "remembered") => vec![Scene::Unclaimable],
         ("claim", "marked" | "committed") => vec![Scene::Drain, Scene::Unclaimable],
-        ("release", "detached") => vec![Scene::BadBody],
-        ("release", "committed") => vec![Scene::Drain, Scene::BadBody],
+        ("decrement", "failed") => vec![Scene::BadBody],
+        ("decrement", "committed") => vec![Scene::Drain, Scene::BadBody],
         ("finish", "locked") => vec![Scene::KeptRow],
         ("finish", "leftovers") => vec![Scene::KeptRow, Scene::SwallowedRow],
-        ("finish", "detached") => vec![Scene::RefusedKey],
+        ("finish", "failed") => vec![Scene::RefusedKey],
         ("finish", "committed") => vec![Scene::Drain, Scene::RefusedKey, Scene::KeptRow],
-        ("reset", "locked" | "good_reset") => vec![Scene::StubbornRow, Scene::KeptKey],
-        ("reset", "pastes_reset") => vec![Scene::DeadWorker, Scene::GiveBack, Scene::HeldContent],
-        ("reset", _) => vec![Scene::DeadWorker, Scene::GiveBack],
+        ("reset", "locked" | "good_reset") => vec![Scene::BlockedRow, Scene::KeptKey],
+        ("reset", "pastes_reset") => vec![Scene::DeadWorker, Scene::Release, Scene::HeldContent],
+        ("reset", _) => vec![Scene::DeadWorker, Scene::Release],
         ("sweep", "committed") => {
-            vec![Scene::DeadWorker, Scene::StubbornRow, Scene::KeptKey, Scene::HeldContent]
+            vec![Scene::DeadWorker, Scene::BlockedRow, Scene::KeptKey, Scene::HeldContent]
         }
         ("sweep", _) => vec![Scene::DeadWorker],
         ("orphans", "reset" | "committed") => {
@@ -166,11 +166,11 @@ impl Stage {
     pub async fn begin(&self, scene: Scene, failpoint: &str) -> Running {
         match scene {
             Scene::Drain => self.victim(failpoint),
-            Scene::Beat => {
+            Scene::Heartbeat => {
                 self.s3.mood(Mood::Holding);
                 self.victim(failpoint)
             }
-            Scene::GiveBack => {
+            Scene::Release => {
                 let worker = self.held_worker(failpoint).await;
                 worker.signal(Signal::TERM);
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -192,7 +192,7 @@ impl Stage {
                 self.world.run_sql(&owners_trigger(scene)).await;
                 self.victim(failpoint)
             }
-            Scene::DeadWorker | Scene::StubbornRow => {
+            Scene::DeadWorker | Scene::BlockedRow => {
                 self.world.put("owners", "body 14", Ago(500.0)).await;
                 self.dies_at("objects.before_call").await;
                 self.world.run_sql(&owners_trigger(scene)).await;
@@ -214,7 +214,7 @@ impl Stage {
             }
             Scene::HeldContent => {
                 self.world.put("held", "held", Ago(500.0)).await;
-                self.dies_at("release.before").await;
+                self.dies_at("decrement.before").await;
                 self.hold_content().await;
                 self.armed("cleanup-watchdog", failpoint).start()
             }
@@ -256,7 +256,7 @@ impl Stage {
         self.world.until("the dead worker's claims are reset", reset).await;
         watchdog.signal(Signal::TERM);
         watchdog.end().await;
-        let kept = "SELECT count(*) FROM deletion_claims WHERE cardinality(doomed_keys) = 1";
+        let kept = "SELECT count(*) FROM deletion_claims WHERE cardinality(pending_s3_keys) = 1";
         assert_eq!(self.world.count(kept).await, 1, "the claim keeps the key of its stuck paste");
     }
 
@@ -307,7 +307,7 @@ const LEAVE_IN_PROGRESS: &str = "
     WHERE expires_at <= now()";
 
 const LEAVE_HISTORY: &str = "
-    INSERT INTO deletion_claims (worker, rows_claimed, claimed_at, released_at, finished_at)
+    INSERT INTO deletion_claims (worker, rows_claimed, claimed_at, decremented_at, finished_at)
     SELECT gen_random_uuid(), 1, now() - interval '90 d', now() - interval '90 d',
            now() - interval '90 d' FROM generate_series(1, 20);
     INSERT INTO pastes (short_code, expires_at, deletion_status, deletion_initiated_at)

@@ -61,9 +61,9 @@ cleanup_watchdog | cleanup_totals | INSERT, SELECT, UPDATE
 cleanup_watchdog | cleanup_unclaimable | SELECT
 cleanup_watchdog | deletion_claims | DELETE, SELECT, UPDATE
 cleanup_watchdog | pastes | DELETE, \
-SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
+SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
 expires_at, last_error, retry_at, short_code), \
-UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
+UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
 last_error, retry_at)
 cleanup_watchdog | schema public | USAGE
 cleanup_worker | cleanup_audits | SELECT
@@ -78,9 +78,9 @@ UPDATE (created_at, ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
 cleanup_worker | deletion_claims_id_seq | SELECT, UPDATE
 cleanup_worker | pastes | DELETE, \
-SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
+SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
 expires_at, last_error, retry_at, short_code), \
-UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, doomed_key, \
+UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
 last_error, retry_at)
 cleanup_worker | schema public | USAGE
 cleanup_writer | content | INSERT (content_hash, created_at, ref_count, s3_key, size_bytes), \
@@ -121,7 +121,7 @@ async fn the_groups_have_exactly_the_rights_that_are_written_here() {
     assert_eq!(world.count(&mighty).await, 0, "no power but what is granted above");
     let elevated = "SELECT string_agg(proname || ' ' || proconfig[1], ', ') FROM pg_proc
                     WHERE pronamespace = 'public'::regnamespace AND prosecdef";
-    let trigger = "pastes_return search_path=public, pg_temp";
+    let trigger = "pastes_verify_content search_path=public, pg_temp";
     assert_eq!(world.text(elevated).await.as_deref(), Some(trigger), "nothing else is lent");
 }
 

@@ -123,8 +123,8 @@ async fn a_member_of_cleanup_worker_drains_for_real() {
     // A claim of a silent worker, for the sweep at the start.
     let silent = world.worker().await;
     let claim = claim_some(&silent, 5).await;
-    silent.release(&claim).await.expect("release");
-    world.silence_claims(7201.0).await;
+    silent.decrement(&claim).await.expect("decrement");
+    world.expire_leases(7201.0).await;
     let ran = login.program(&world, "cleanup-worker").args(&["run", "--format", "json"]);
     let ran = ran.output().await;
     assert_eq!((ran.code(), &ran.json()["rows_deleted"]), (0, &30.into()), "{}", ran.stderr());
@@ -189,14 +189,14 @@ async fn a_member_of_cleanup_worker_may_do_nothing_else() {
 async fn a_member_of_cleanup_watchdog_resets_and_prunes() {
     let world = world().await;
     let login = Login::member_of(&world, "cleanup_watchdog").await;
-    for code in ["released", "claimed", "orphan"] {
+    for code in ["decremented", "claimed", "orphan"] {
         world.put(code, code, Ago(60.0)).await;
     }
     let worker = world.worker().await;
-    let released = claim_some(&worker, 1).await;
-    worker.release(&released).await.expect("release");
+    let decremented = claim_some(&worker, 1).await;
+    worker.decrement(&decremented).await.expect("decrement");
     claim_some(&worker, 1).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world
         .run_sql(
             "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',

@@ -24,7 +24,7 @@ pub struct Backend {
 pub enum Work {
     Claim(Set),
     /// Perhaps around a body.
-    Release(Memory, Option<u8>),
+    Decrement(Memory, Option<u8>),
     /// Perhaps around a paste.
     Finish(Memory, Option<usize>),
 }
@@ -34,7 +34,7 @@ impl Work {
     pub fn claim_mut(&mut self) -> Option<&mut u8> {
         match self {
             Self::Claim(_) => None,
-            Self::Release(memory, _) | Self::Finish(memory, _) => Some(&mut memory.claim),
+            Self::Decrement(memory, _) | Self::Finish(memory, _) => Some(&mut memory.claim),
         }
     }
 }
@@ -48,10 +48,10 @@ impl State {
         self.work().is_some_and(|mut work| work.claim_mut().is_some_and(|claim| *claim == slot))
     }
 
-    /// The content rows of a release.
+    /// The content rows of a decrement.
     pub fn body_is_locked(&self, body: u8) -> bool {
         match self.work() {
-            Some(Work::Release(memory, around)) => {
+            Some(Work::Decrement(memory, around)) => {
                 around != Some(body) && memory.bodies.contains(&Some(body))
             }
             _ => false,
@@ -63,7 +63,7 @@ impl State {
         match self.work() {
             None => Set::default(),
             Some(Work::Claim(pastes)) => pastes,
-            Some(Work::Release(memory, around)) => memory.holding(around),
+            Some(Work::Decrement(memory, around)) => memory.holding(around),
             Some(Work::Finish(memory, _)) => self.rows_of(memory.claim),
         }
     }
@@ -121,7 +121,7 @@ impl Protocol {
             Work::Claim(pastes) => {
                 self.mark(state, worker, pastes);
             }
-            Work::Release(memory, around) => self.commit_release(state, &memory, around),
+            Work::Decrement(memory, around) => self.commit_decrement(state, &memory, around),
             Work::Finish(memory, around) => self.commit_finish(state, &memory, around),
         }
     }

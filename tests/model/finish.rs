@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Protocol {
-    /// Around a paste that cannot be deleted: it is detached in the same transaction, and owes
+    /// Around a paste that cannot be deleted: it is failed in the same transaction, and owes
     /// nothing.
     pub fn finish(&self, state: &mut State, worker: usize, around: Option<usize>, commit: Commit) {
         let Worker::Holding(memory) = state.workers[worker] else {
@@ -34,13 +34,13 @@ impl Protocol {
     /// The fence.
     fn may_finish(&self, state: &State, memory: &Memory) -> bool {
         let claim = state.claim(memory.claim);
-        self.has(Mistake::NoFenceInFinish) || claim.end.is_none() && claim.released
+        self.has(Mistake::NoFenceInFinish) || claim.end.is_none() && claim.decremented
     }
 
     /// Closes the claim.
     pub fn commit_finish(&self, state: &mut State, memory: &Memory, around: Option<usize>) {
         let claim = state.claim_mut(memory.claim);
-        (claim.end, claim.heirs) = (Some(End::Finished), [None; PASTES]);
+        (claim.end, claim.pending_owners) = (Some(End::Finished), [None; PASTES]);
         self.remove_rows(state, memory, around);
     }
 
@@ -56,7 +56,7 @@ impl Protocol {
             let refused = memory.bad.has(paste);
             if refused || around == Some(paste) {
                 row.let_go();
-                (row.body, row.doomed_key) = (None, memory.owes[paste].filter(|_| refused));
+                (row.body, row.pending_s3_key) = (None, memory.owes[paste].filter(|_| refused));
             } else {
                 *slot = None;
             }

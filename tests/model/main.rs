@@ -13,13 +13,13 @@
 //! - the loss of acknowledged commits and of uploads: the protocol does not promise to survive it.
 
 mod backend;
+mod decrement;
 mod finish;
 mod mistakes;
 mod owner;
 mod properties;
 mod protocol;
 mod rank;
-mod release;
 mod settings;
 mod state;
 mod store;
@@ -51,7 +51,7 @@ fn a_lock_that_vanishes_and_an_owner_who_extends_at_the_last_moment_do_no_harm()
 }
 
 #[test]
-fn a_lost_answer_is_settled_by_reading_the_claim_back() {
+fn a_lost_answer_is_resolved_by_reading_the_claim_back() {
     assert_kept(settings::lost_answers(), 185_014);
 }
 
@@ -61,8 +61,8 @@ fn a_commit_that_is_still_under_way_is_waited_for_not_guessed() {
 }
 
 #[test]
-fn a_detachment_that_is_still_under_way_or_never_heard_of_is_not_done_twice() {
-    assert_kept(settings::slow_detachments(), 40_385);
+fn rows_are_not_failed_twice_while_the_first_attempt_is_running_or_unanswered() {
+    assert_kept(settings::slow_failed_rows(), 40_385);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn crashes_and_puts_in_between_leave_nothing_behind() {
 }
 
 #[test]
-fn refused_keys_and_bad_rows_are_detached_and_finished_later() {
+fn refused_keys_and_bad_rows_are_failed_and_finished_later() {
     assert_kept(settings::refusals(), 351_944);
 }
 
@@ -82,7 +82,7 @@ fn a_row_whose_content_others_hold_waits_outside_of_any_claim_with_its_reference
 }
 
 #[test]
-fn a_row_that_nobody_can_touch_never_holds_again_what_its_claim_has_released() {
+fn a_row_that_nobody_can_touch_never_holds_again_what_its_claim_has_decremented() {
     assert_kept(settings::leftovers(), 201_458);
     assert_kept(settings::kept_keys(), 10_003);
 }

@@ -22,7 +22,7 @@ impl Protocol {
         }
         for worker in 0..WORKERS {
             if let Worker::Holding(memory) = &state.workers[worker] {
-                self.release_around_held(state, worker, memory, actions);
+                self.decrement_around_held(state, worker, memory, actions);
                 self.finishes_leaving(state, worker, memory, actions);
             }
         }
@@ -33,21 +33,21 @@ impl Protocol {
         state.held = Some(body);
     }
 
-    /// A release that has waited long enough takes what it can lock.
-    fn release_around_held(
+    /// A decrement that has waited long enough takes what it can lock.
+    fn decrement_around_held(
         &self,
         state: &State,
         worker: usize,
         memory: &Memory,
         actions: &mut Vec<Action>,
     ) {
-        let releases = matches!(memory.phase, Phase::Release { .. });
+        let decrements = matches!(memory.phase, Phase::Decrement { .. });
         let bodies = || memory.bodies.into_iter().flatten();
         let waits =
             state.claim_is_locked(memory.claim) || bodies().any(|body| state.body_is_locked(body));
         let held = state.held.filter(|held| bodies().any(|body| body == *held));
-        if let (true, false, Some(held)) = (releases, waits, held) {
-            actions.push(Action::ReleaseAround(worker, held, Commit::Heard));
+        if let (true, false, Some(held)) = (decrements, waits, held) {
+            actions.push(Action::DecrementAround(worker, held, Commit::Heard));
         }
     }
 
@@ -65,8 +65,8 @@ impl Protocol {
         }
         let own =
             |paste: &usize| state.pastes[*paste].is_some_and(|row| row.claim == Some(memory.claim));
-        let stubborn = memory.pastes.iter().filter(own);
-        actions.extend(stubborn.map(|paste| Action::FinishLeaving(worker, paste)));
+        let blocked = memory.pastes.iter().filter(own);
+        actions.extend(blocked.map(|paste| Action::FinishLeaving(worker, paste)));
     }
 
     pub fn finish_leaving(&self, state: &mut State, worker: usize, paste: usize) {
@@ -86,25 +86,25 @@ impl Protocol {
     fn leave(&self, state: &mut State, slot: u8, paste: usize, row: Option<Row>, key: Option<Key>) {
         state.pastes[paste] = row;
         if !self.has(Mistake::ForgetsKeptKeys) {
-            state.claim_mut(slot).heirs[paste] = key;
+            state.claim_mut(slot).pending_owners[paste] = key;
         }
     }
 
-    /// Of a claim that can be reset now. Where no other row can take over its key, even an heir may be
-    /// stubborn.
+    /// Of a claim that can be reset now. Where no other row can take over its key, even an pending_owner may be
+    /// blocked.
     pub fn resets_leaving(&self, state: &State, slot: u8, actions: &mut Vec<Action>) {
-        let stubborn =
+        let blocked =
             |paste: &usize| state.pastes[*paste].is_some_and(|row| row.claim == Some(slot));
         if state.left.leftovers > 0 {
-            let stubborn = (0..PASTES).filter(stubborn);
-            actions.extend(stubborn.map(|paste| Action::ResetLeaving(slot, paste)));
+            let blocked = (0..PASTES).filter(blocked);
+            actions.extend(blocked.map(|paste| Action::ResetLeaving(slot, paste)));
         }
     }
 
     pub fn reset_leaving(&self, state: &mut State, slot: u8, paste: usize) {
         state.left.leftovers -= 1;
-        let (row, key) = (state.pastes[paste], state.claim(slot).heirs[paste]);
-        self.reset_silent(state, slot);
+        let (row, key) = (state.pastes[paste], state.claim(slot).pending_owners[paste]);
+        self.reset_expired(state, slot);
         self.leave(state, slot, paste, row, key);
     }
 }

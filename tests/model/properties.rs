@@ -20,20 +20,20 @@ pub const AT_REST: &str = "at rest, nothing that expired is left";
 pub const TWO_CLAIM: &str = "two workers claim at once";
 pub const FENCED_OFF: &str = "a zombie's finish is fenced off";
 pub const LOST_CLAIM: &str = "a worker does not know of its claim";
-pub const LOST_RELEASE: &str = "a release is committed, its answer is lost";
+pub const LOST_DECREMENT: &str = "a decrement is committed, its answer is lost";
 pub const LOST_FINISH: &str = "a finish is committed, its answer is lost";
-pub const LOST_DETACHMENT: &str = "a release detached a row, its answer is lost";
+pub const LOST_FAIL_ROWS: &str = "a decrement failed a row, its answer is lost";
 pub const SLOW_CLAIM: &str = "a worker asks for a claim that is still being committed";
-pub const SLOW_RELEASE: &str = "a worker asks for a release that is still being committed";
+pub const SLOW_DECREMENT: &str = "a worker asks for a decrement that is still being committed";
 pub const SLOW_FINISH: &str = "a worker asks for a finish that is still being committed";
-pub const DONE_ALREADY: &str = "a release is fenced off because it is done already";
+pub const DONE_ALREADY: &str = "a decrement is fenced off because it is done already";
 pub const ABANDONED: &str = "a commit is under way, its worker is dead";
 pub const LATE: &str = "a delete is still under way, its object is gone";
 pub const BODY_BACK: &str = "a body is back, its old object is still being deleted";
 pub const OWING: &str = "a row that owes a key is worked on again";
 pub const DEFERRED: &str = "a row waits for its content, which others hold";
 pub const LEFT_BY_FINISH: &str = "a finish has left a row in progress";
-pub const LEFT_BY_RESET: &str = "a reset has left a row in progress, whose claim was released";
+pub const LEFT_BY_RESET: &str = "a reset has left a row in progress, whose claim was decremented";
 pub const EXTENDED: &str = "a paste was extended in time";
 
 type Condition = fn(&Protocol, &State) -> bool;
@@ -94,9 +94,9 @@ fn objects_are_known(state: &State) -> bool {
     state.bucket.iter().all(|key| {
         let key = key as Key;
         let in_use = state.content.iter().flatten().any(|content| content.s3_key == key);
-        let owed = || state.pastes.iter().flatten().any(|row| row.doomed_key == Some(key));
+        let owed = || state.pastes.iter().flatten().any(|row| row.pending_s3_key == Some(key));
         let recorded =
-            || state.claims.iter().flatten().any(|claim| claim.heirs.contains(&Some(key)));
+            || state.claims.iter().flatten().any(|claim| claim.pending_owners.contains(&Some(key)));
         in_use || owed() || recorded() || uploads(state.writer, key)
     })
 }
@@ -145,8 +145,8 @@ fn examples() -> Vec<Property<Protocol>> {
             };
             state.claims.iter().flatten().any(unknown)
         }),
-        sometimes(LOST_RELEASE, |_, state| {
-            asks(state, Step::Release, Doubt::NoAnswer).is_some_and(|claim| claim.released)
+        sometimes(LOST_DECREMENT, |_, state| {
+            asks(state, Step::Decrement, Doubt::NoAnswer).is_some_and(|claim| claim.decremented)
         }),
         sometimes(LOST_FINISH, |_, state| {
             let claim = asks(state, Step::Finish, Doubt::NoAnswer);
@@ -156,16 +156,16 @@ fn examples() -> Vec<Property<Protocol>> {
             let asks = |worker| state.workers[worker] == Worker::AskClaims;
             (0..WORKERS).any(|worker| asks(worker) && state.turn_is_taken(worker))
         }),
-        sometimes(SLOW_RELEASE, |_, state| asks_too_early(state, Step::Release)),
+        sometimes(SLOW_DECREMENT, |_, state| asks_too_early(state, Step::Decrement)),
         sometimes(SLOW_FINISH, |_, state| asks_too_early(state, Step::Finish)),
         sometimes(DONE_ALREADY, |_, state| {
-            let claim = asks(state, Step::Release, Doubt::NotFenced);
-            claim.is_some_and(|claim| claim.end.is_none() && claim.released)
+            let claim = asks(state, Step::Decrement, Doubt::NotFenced);
+            claim.is_some_and(|claim| claim.end.is_none() && claim.decremented)
         }),
         sometimes(ABANDONED, |_, state| {
             state.backend.is_some_and(|backend| backend.worker.is_none())
         }),
-        sometimes(LOST_DETACHMENT, |_, state| {
+        sometimes(LOST_FAIL_ROWS, |_, state| {
             state.workers.iter().any(
                 |worker| matches!(worker, Worker::Holding(memory) if misses_a_row(state, memory)),
             )
@@ -176,7 +176,7 @@ fn examples() -> Vec<Property<Protocol>> {
             back && state.bucket.has(0) && state.under_way.has(0)
         }),
         sometimes(OWING, |_, state| {
-            let owes = |row: &Row| row.in_progress && row.doomed_key.is_some();
+            let owes = |row: &Row| row.in_progress && row.pending_s3_key.is_some();
             state.pastes.iter().flatten().any(owes)
         }),
         sometimes(DEFERRED, |_, state| {
@@ -205,18 +205,18 @@ fn asks(state: &State, step: Step, doubt: Doubt) -> Option<&Claim> {
     })
 }
 
-/// A row is in progress under a claim that was released, and has ended in this way.
+/// A row is in progress under a claim that was decremented, and has ended in this way.
 fn is_left_by(state: &State, end: End) -> bool {
-    let by = |slot: u8| state.claim(slot).released && state.claim(slot).end == Some(end);
+    let by = |slot: u8| state.claim(slot).decremented && state.claim(slot).end == Some(end);
     state.pastes.iter().flatten().any(|row| row.claim.is_some_and(by))
 }
 
-/// The release went around a row that the worker still takes for its own.
+/// The decrement went around a row that the worker still takes for its own.
 fn misses_a_row(state: &State, memory: &Memory) -> bool {
-    let detached = |paste: usize| state.pastes[paste].is_some_and(|row| !row.in_progress);
-    memory.phase == Phase::Ask(Step::Release, Doubt::NoAnswer)
+    let failed = |paste: usize| state.pastes[paste].is_some_and(|row| !row.in_progress);
+    memory.phase == Phase::Ask(Step::Decrement, Doubt::NoAnswer)
         && state.claim(memory.claim).end.is_none()
-        && memory.pastes.iter().any(detached)
+        && memory.pastes.iter().any(failed)
 }
 
 /// A worker is in doubt, and the claim row is still locked.

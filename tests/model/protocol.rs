@@ -30,19 +30,19 @@ pub enum Action {
     Pick(usize, Set),
     Claim(usize, Commit),
     /// After a claim whose answer was lost.
-    GiveBackUnknown(usize),
+    ReleaseUnconfirmed(usize),
     /// Looks who else holds the bodies, before they are locked: a mistake.
     LookForHolders(usize),
-    Release(usize, Commit),
-    /// A release that detaches the pastes of this body.
-    ReleaseAround(usize, u8, Commit),
+    Decrement(usize, Commit),
+    /// A decrement that fails the pastes of this body.
+    DecrementAround(usize, u8, Commit),
     Delete(usize),
     /// Sends a delete whose answer does not come.
     DeleteLate(usize),
     /// S3 refuses the key.
     Refuse(usize),
     Finish(usize, Commit),
-    /// A finish that detaches this paste.
+    /// A finish that fails this paste.
     FinishAround(usize, usize, Commit),
     /// A finish that can do nothing about this paste: it stays in progress.
     FinishLeaving(usize, usize),
@@ -55,7 +55,7 @@ pub enum Action {
     LandNot,
     /// The heartbeat says that the claim was reset.
     LoseClaim(usize),
-    GiveBack(usize),
+    Release(usize),
     Crash(usize),
     LockVanishes,
     /// A look that the reset will go by later: a mistake.
@@ -63,7 +63,7 @@ pub enum Action {
     Reset(u8),
     /// A reset that can do nothing about this paste.
     ResetLeaving(u8, usize),
-    ResetOrphan(usize),
+    ResetStranded(usize),
     /// A transaction of others locks this body's content row.
     Hold(u8),
     LetGo,
@@ -126,11 +126,11 @@ impl Protocol {
         match action {
             Action::Pick(worker, pastes) => self.pick(state, worker, pastes),
             Action::Claim(worker, commit) => self.claim(state, worker, commit),
-            Action::GiveBackUnknown(worker) => self.give_back_unknown(state, worker),
+            Action::ReleaseUnconfirmed(worker) => self.release_unconfirmed(state, worker),
             Action::LookForHolders(worker) => self.look_for_holders(state, worker),
-            Action::Release(worker, commit) => self.release(state, worker, None, commit),
-            Action::ReleaseAround(worker, body, commit) => {
-                self.release(state, worker, Some(body), commit);
+            Action::Decrement(worker, commit) => self.decrement(state, worker, None, commit),
+            Action::DecrementAround(worker, body, commit) => {
+                self.decrement(state, worker, Some(body), commit);
             }
             Action::Delete(worker) => self.delete(state, worker),
             Action::DeleteLate(worker) => self.delete_late(state, worker),
@@ -144,13 +144,13 @@ impl Protocol {
             Action::Land => self.land(state),
             Action::LandNot => state.backend = None,
             Action::LoseClaim(worker) => self.lose_claim(state, worker),
-            Action::GiveBack(worker) => self.give_back(state, worker),
+            Action::Release(worker) => self.release(state, worker),
             Action::Crash(worker) => self.crash(state, worker),
             Action::LockVanishes => self.lock_vanishes(state),
             Action::LookAtClaim(slot) => state.watchdog = Some((slot, *state.claim(slot))),
-            Action::Reset(slot) => self.reset_silent(state, slot),
+            Action::Reset(slot) => self.reset_expired(state, slot),
             Action::ResetLeaving(slot, paste) => self.reset_leaving(state, slot, paste),
-            Action::ResetOrphan(paste) => self.reset_orphan(state, paste),
+            Action::ResetStranded(paste) => self.reset_stranded(state, paste),
             Action::Hold(body) => self.hold(state, body),
             Action::LetGo => state.held = None,
             Action::CarryOut(key) => self.carry_out(state, key),

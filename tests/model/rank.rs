@@ -6,7 +6,7 @@ use super::{
     state::{Claim, Left, Memory, PASTES, Phase, Row, State, Step, Worker, Writer},
 };
 
-/// More than any fault can give back of the work that was done.
+/// More than any fault can release of the work that was done.
 const FAULT: u32 = 1000;
 /// A row that has expired, and what it loses by being claimed, until it is let go again.
 const EXPIRED: u32 = 60;
@@ -41,10 +41,11 @@ fn rank(state: &State) -> u32 {
 }
 
 fn faults(left: &Left) -> u32 {
-    let Left { crashes, silences, lost_answers, slow_commits, lost_locks, give_backs, .. } = left;
+    let Left { crashes, lease_expiries, lost_answers, slow_commits, lost_locks, releases, .. } =
+        left;
     let Left { late_deletes, repeated_deletes, refusals, row_faults, puts, extensions, .. } = left;
     let Left { holds, leftovers, .. } = left;
-    [crashes, silences, lost_answers, lost_locks, give_backs, late_deletes]
+    [crashes, lease_expiries, lost_answers, lost_locks, releases, late_deletes]
         .into_iter()
         .chain([slow_commits, repeated_deletes, refusals, row_faults, puts, extensions])
         .chain([holds, leftovers])
@@ -79,12 +80,12 @@ fn rank_of_phase(memory: &Memory) -> u32 {
     use super::state::Doubt::{NoAnswer, NotFenced};
     let owed = u32::try_from(memory.owes.iter().flatten().count()).expect("few pastes");
     match memory.phase {
-        Phase::Release { .. } => 20,
+        Phase::Decrement { .. } => 20,
         Phase::Delete => 12 + owed - memory.bad.0.count_ones(),
         Phase::Finish => 11,
         Phase::Ask(_, NoAnswer) => 21,
         // Done already, by a commit that was under way.
-        Phase::Ask(Step::Release, NotFenced) => 17,
+        Phase::Ask(Step::Decrement, NotFenced) => 17,
         Phase::Ask(Step::Finish, NotFenced) => 10,
     }
 }

@@ -54,12 +54,18 @@ pub struct Row {
     pub claim: Option<u8>,
     /// `content_hash`; `None`: this row no longer holds a reference.
     pub body: Option<u8>,
-    pub doomed_key: Option<Key>,
+    pub pending_s3_key: Option<Key>,
 }
 
 impl Row {
     pub const fn holding(body: u8) -> Self {
-        Self { expired: false, in_progress: false, claim: None, body: Some(body), doomed_key: None }
+        Self {
+            expired: false,
+            in_progress: false,
+            claim: None,
+            body: Some(body),
+            pending_s3_key: None,
+        }
     }
 
     pub const fn expired(body: u8) -> Self {
@@ -91,18 +97,18 @@ pub enum End {
 pub struct Claim {
     /// The process whose UUID it carries; `None`: that process is no more.
     pub worker: Option<u8>,
-    pub released: bool,
-    /// The key that each heir owes. A paste has one body, so it is the heir of one key at most.
-    pub heirs: [Option<Key>; PASTES],
+    pub decremented: bool,
+    /// The key that each pending_owner owes. A paste has one body, so it is the pending_owner of one key at most.
+    pub pending_owners: [Option<Key>; PASTES],
     pub end: Option<End>,
 }
 
-/// What a worker knows of its claim: what RETURNING and the release told it, never the tables.
+/// What a worker knows of its claim: what RETURNING and the decrement told it, never the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Memory {
     pub claim: u8,
     pub pastes: Set,
-    /// Forgotten after the release, which is the last to need it.
+    /// Forgotten after the decrement, which is the last to need it.
     pub bodies: [Option<u8>; PASTES],
     /// Objects still to delete, by the paste that owes each.
     pub owes: [Option<Key>; PASTES],
@@ -121,8 +127,8 @@ impl Memory {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Only a release that judges by an old snapshot has looked before it locks.
-    Release {
+    /// Only a decrement that judges by an old snapshot has looked before it locks.
+    Decrement {
         looked: Option<[u8; BODIES]>,
     },
     Delete,
@@ -133,7 +139,7 @@ pub enum Phase {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    Release,
+    Decrement,
     Finish,
 }
 
@@ -177,12 +183,12 @@ pub enum Writer {
 pub struct Left {
     pub crashes: u8,
     /// Resets of claims whose worker lives: it was paused, and goes on as a zombie.
-    pub silences: u8,
+    pub lease_expiries: u8,
     pub lost_answers: u8,
     /// Commits of workers that are still under way when their connection is lost.
     pub slow_commits: u8,
     pub lost_locks: u8,
-    pub give_backs: u8,
+    pub releases: u8,
     /// Deletes that time out and stay under way.
     pub late_deletes: u8,
     /// Deletes that are carried out once more.
@@ -256,10 +262,10 @@ impl State {
         self.lock.is_some_and(|holder: u8| !claiming(holder))
     }
 
-    /// Holds a reference: has a `content_hash`, and its claim, if any, has not been released.
+    /// Holds a reference: has a `content_hash`, and its claim, if any, has not been decremented.
     pub fn holds(&self, row: &Row, body: u8) -> bool {
-        let released = |slot| self.claim(slot).released;
-        row.body == Some(body) && !(row.in_progress && row.claim.is_some_and(released))
+        let decremented = |slot| self.claim(slot).decremented;
+        row.body == Some(body) && !(row.in_progress && row.claim.is_some_and(decremented))
     }
 
     /// How many rows hold a body.
@@ -273,7 +279,7 @@ impl State {
         row.in_progress && row.claim.is_none_or(|slot| self.claim(slot).end.is_some())
     }
 
-    /// Another transaction holds it, or a release under way.
+    /// Another transaction holds it, or a decrement under way.
     pub fn content_is_locked(&self, body: u8) -> bool {
         self.held == Some(body) || self.body_is_locked(body)
     }

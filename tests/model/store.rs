@@ -21,7 +21,7 @@ impl Protocol {
         self.update(state, worker, |memory| memory.owes[paste] = None);
     }
 
-    /// Sent, but the answer does not come: the worker sends it again, gives back or dies, and the
+    /// Sent, but the answer does not come: the worker sends it again, releases or dies, and the
     /// first one is still under way.
     pub fn delete_late(&self, state: &mut State, worker: usize) {
         let (_, key) = Self::owed_by(state, worker);
@@ -61,7 +61,7 @@ impl Protocol {
         update(&mut memory);
         if Self::next_owed(&memory).is_none() {
             let early = self.has(Mistake::ObjectsFirst);
-            memory.phase = if early { Phase::Release { looked: None } } else { Phase::Finish };
+            memory.phase = if early { Phase::Decrement { looked: None } } else { Phase::Finish };
         }
         state.workers[worker] = Worker::Holding(memory);
     }

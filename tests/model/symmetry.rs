@@ -23,9 +23,9 @@ fn looks(state: &State, worker: u8) -> impl Ord + use<> {
         held = Some(std::mem::take(&mut memory.claim));
     }
     let own = |slot: u8| held == Some(slot) || state.claim(slot).worker == Some(worker);
-    let progress = |slot: u8| (held == Some(slot), state.claim(slot).released);
+    let progress = |slot: u8| (held == Some(slot), state.claim(slot).decremented);
     let rows = state.pastes.map(|row| row?.claim.filter(|slot| own(*slot)).map(progress));
-    let end = held.map(|slot| (state.claim(slot).end, state.claim(slot).released));
+    let end = held.map(|slot| (state.claim(slot).end, state.claim(slot).decremented));
     let slow = state.backend.is_some_and(|backend| backend.worker == Some(worker));
     (remembers, state.lock == Some(worker), slow, end, rows)
 }

@@ -20,14 +20,14 @@ impl Protocol {
             // One whose content is locked would stay as it is.
             let locked = |row: Row| row.body.is_some_and(|body| state.content_is_locked(body));
             if state.pastes[paste].is_some_and(|row| state.is_stray(&row) && !locked(row)) {
-                actions.push(Action::ResetOrphan(paste));
+                actions.push(Action::ResetStranded(paste));
             }
         }
     }
 
     /// Claims whose worker is only paused.
     pub fn watchdog_faults(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.left.silences > 0 {
+        if state.left.lease_expiries > 0 {
             self.resets(state, actions, |claim| claim.worker.is_some());
         }
     }
@@ -48,9 +48,9 @@ impl Protocol {
         }
     }
 
-    pub fn reset_silent(&self, state: &mut State, slot: u8) {
+    pub fn reset_expired(&self, state: &mut State, slot: u8) {
         if state.claim(slot).worker.is_some() {
-            state.left.silences -= 1;
+            state.left.lease_expiries -= 1;
         }
         // What the locking read returned; with the mistake, what an earlier look returned.
         let looked = state.watchdog.take().map_or(*state.claim(slot), |(_, looked)| looked);
@@ -58,22 +58,22 @@ impl Protocol {
     }
 
     /// All pastes of the claim go back to NOT_EXPIRED, with their debts; the claim is fenced off.
-    /// Giving back is the same.
+    /// Releasing is the same.
     pub fn reset(&self, state: &mut State, slot: u8, locked: &Claim) {
         for paste in 0..PASTES {
             let Some(mut row) = state.pastes[paste].filter(|row| row.claim == Some(slot)) else {
                 continue;
             };
-            if locked.released && !self.has(Mistake::NoMarker) {
+            if locked.decremented && !self.has(Mistake::NoMarker) {
                 row.body = None;
             }
-            if !self.has(Mistake::NoHeirs) {
-                row.doomed_key = locked.heirs[paste].or(row.doomed_key);
+            if !self.has(Mistake::NoPendingOwners) {
+                row.pending_s3_key = locked.pending_owners[paste].or(row.pending_s3_key);
             }
             state.pastes[paste] = Some(self.come_back(state, row));
         }
         let claim = state.claim_mut(slot);
-        (claim.end, claim.heirs) = (Some(End::Reset), [None; PASTES]);
+        (claim.end, claim.pending_owners) = (Some(End::Reset), [None; PASTES]);
     }
 
     /// The trigger: a row comes back with its body, if that is still there. While others hold the
@@ -92,14 +92,15 @@ impl Protocol {
     }
 
     /// What its claim has let go of, it does not hold again; a key that the claim kept for it goes along.
-    pub fn reset_orphan(&self, state: &mut State, paste: usize) {
+    pub fn reset_stranded(&self, state: &mut State, paste: usize) {
         let mut row = state.pastes[paste].expect("the row is in progress");
-        let released = row.claim.is_some_and(|slot| state.claim(slot).released);
-        if released && !self.has(Mistake::LeftoversKeepReferences) {
+        let decremented = row.claim.is_some_and(|slot| state.claim(slot).decremented);
+        if decremented && !self.has(Mistake::LeftoversKeepReferences) {
             row.body = None;
         }
         if let Some(slot) = row.claim {
-            row.doomed_key = state.claim_mut(slot).heirs[paste].take().or(row.doomed_key);
+            row.pending_s3_key =
+                state.claim_mut(slot).pending_owners[paste].take().or(row.pending_s3_key);
         }
         state.pastes[paste] = Some(self.come_back(state, row));
     }

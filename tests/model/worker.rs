@@ -1,4 +1,4 @@
-//! The workers: lock, claim, and what may befall them at every step. Release and finish have files
+//! The workers: lock, claim, and what may befall them at every step. Decrement and finish have files
 //! of their own; step 4 is in `store.rs`. Eviction touches nothing that the properties speak of.
 //!
 //! The Redis lock keeps workers apart, and may vanish at any time: then two of them are inside
@@ -23,7 +23,7 @@ impl Protocol {
                 Worker::Idle => {}
                 Worker::Picking(_) => actions.push(Action::Claim(worker, Commit::Heard)),
                 Worker::AskClaims if self.turn_waits(state, worker) => {}
-                Worker::AskClaims => actions.push(Action::GiveBackUnknown(worker)),
+                Worker::AskClaims => actions.push(Action::ReleaseUnconfirmed(worker)),
                 Worker::Holding(memory) if self.must_wait(state, memory) => {}
                 Worker::Holding(memory) => self.steps(worker, memory, actions),
             }
@@ -51,10 +51,10 @@ impl Protocol {
 
     fn steps(&self, worker: usize, memory: &Memory, actions: &mut Vec<Action>) {
         actions.push(match memory.phase {
-            Phase::Release { looked: None } if self.has(Mistake::OldSnapshot) => {
+            Phase::Decrement { looked: None } if self.has(Mistake::OldSnapshot) => {
                 Action::LookForHolders(worker)
             }
-            Phase::Release { .. } => Action::Release(worker, Commit::Heard),
+            Phase::Decrement { .. } => Action::Decrement(worker, Commit::Heard),
             Phase::Delete => Action::Delete(worker),
             Phase::Finish => Action::Finish(worker, Commit::Heard),
             Phase::Ask(..) => Action::ReadBack(worker),
@@ -66,7 +66,7 @@ impl Protocol {
     fn must_wait(&self, state: &State, memory: &Memory) -> bool {
         let locked = state.claim_is_locked(memory.claim);
         match memory.phase {
-            Phase::Release { .. } => {
+            Phase::Decrement { .. } => {
                 let mut bodies = memory.bodies.into_iter().flatten();
                 locked || bodies.any(|body| state.content_is_locked(body))
             }
@@ -80,7 +80,7 @@ impl Protocol {
     }
 
     fn turn_waits(&self, state: &State, worker: usize) -> bool {
-        !self.has(Mistake::GivesBackUnknownWithoutTurn) && state.turn_is_taken(worker)
+        !self.has(Mistake::ReleasesUnconfirmedWithoutTurn) && state.turn_is_taken(worker)
     }
 
     pub fn worker_faults(&self, state: &State, actions: &mut Vec<Action>) {
@@ -112,8 +112,8 @@ impl Protocol {
         if state.claim(memory.claim).end == Some(End::Reset) {
             to.push(Action::LoseClaim(worker));
         }
-        if state.left.give_backs > 0 && !state.claim_is_locked(memory.claim) {
-            to.push(Action::GiveBack(worker));
+        if state.left.releases > 0 && !state.claim_is_locked(memory.claim) {
+            to.push(Action::Release(worker));
         }
     }
 
@@ -121,11 +121,11 @@ impl Protocol {
         let (left, lost) = (&state.left, state.unanswered());
         let answers = || iter::once(Commit::Heard).chain(lost.clone());
         match memory.phase {
-            Phase::Release { .. } => {
-                to.extend(lost.clone().map(|lost| Action::Release(worker, lost)));
+            Phase::Decrement { .. } => {
+                to.extend(lost.clone().map(|lost| Action::Decrement(worker, lost)));
                 let bad = memory.bodies.into_iter().flatten().filter(|_| left.row_faults > 0);
                 let around =
-                    |body| answers().map(move |it| Action::ReleaseAround(worker, body, it));
+                    |body| answers().map(move |it| Action::DecrementAround(worker, body, it));
                 to.extend(bad.flat_map(around));
             }
             Phase::Delete => {
@@ -171,14 +171,14 @@ impl Protocol {
     pub fn mark(&self, state: &mut State, worker: Option<u8>, pastes: Set) -> Memory {
         let slot = state.claims.iter().position(Option::is_none).expect("CLAIMS are enough");
         state.claims[slot] =
-            Some(Claim { worker, released: false, heirs: [None; PASTES], end: None });
+            Some(Claim { worker, decremented: false, pending_owners: [None; PASTES], end: None });
         let mut memory = Memory {
             claim: slot as u8,
             pastes,
             bodies: [None; PASTES],
             owes: [None; PASTES],
             bad: Set::default(),
-            phase: Phase::Release { looked: None },
+            phase: Phase::Decrement { looked: None },
         };
         for paste in pastes.iter() {
             // With TrustsTheLock, somebody else may have claimed the row, or even finished it.
@@ -186,17 +186,17 @@ impl Protocol {
                 continue;
             };
             (row.in_progress, row.claim) = (true, Some(slot as u8));
-            (memory.bodies[paste], memory.owes[paste]) = (row.body, row.doomed_key);
+            (memory.bodies[paste], memory.owes[paste]) = (row.body, row.pending_s3_key);
         }
         if self.has(Mistake::ObjectsFirst) {
-            self.doom_too_early(state, &mut memory);
+            self.delete_too_early(state, &mut memory);
         }
         memory
     }
 
-    /// Waits for the old backend, then gives back the open claims of its own that it does not
-    /// know. The look and the give-back are two transactions, but the second looks again.
-    pub fn give_back_unknown(&self, state: &mut State, worker: usize) {
+    /// Waits for the old backend, then releases the open claims of its own that it does not
+    /// know. The look and the release are two transactions, but the second looks again.
+    pub fn release_unconfirmed(&self, state: &mut State, worker: usize) {
         for slot in 0..state.claims.len() {
             let own = |claim: &Claim| claim.end.is_none() && claim.worker == Some(worker as u8);
             if let Some(claim) = state.claims[slot].filter(own) {
@@ -217,11 +217,11 @@ impl Protocol {
         let claim = *state.claim(memory.claim);
         state.workers[worker] = match (claim.end, step) {
             (Some(End::Reset), _) | (Some(End::Finished), Step::Finish) => Worker::Idle,
-            (_, Step::Release) if claim.released => {
-                Worker::Holding(self.released(memory, &claim.heirs))
+            (_, Step::Decrement) if claim.decremented => {
+                Worker::Holding(self.decremented(memory, &claim.pending_owners))
             }
-            (_, Step::Release) => {
-                memory.phase = Phase::Release { looked: None };
+            (_, Step::Decrement) => {
+                memory.phase = Phase::Decrement { looked: None };
                 Worker::Holding(memory)
             }
             (_, Step::Finish) => {
@@ -242,10 +242,10 @@ impl Protocol {
         state.workers[worker] = Worker::Idle;
     }
 
-    /// The surroundings fail, or the process is asked to stop. Its answer may be lost too: asked
-    /// again, it finds nothing to give back, so that is no step of its own.
-    pub fn give_back(&self, state: &mut State, worker: usize) {
-        state.left.give_backs -= 1;
+    /// The dependencies fail, or the process is asked to stop. Its answer may be lost too: asked
+    /// again, it finds nothing to release, so that is no step of its own.
+    pub fn release(&self, state: &mut State, worker: usize) {
+        state.left.releases -= 1;
         if let Worker::Holding(memory) = state.workers[worker] {
             let claim = *state.claim(memory.claim);
             if claim.end.is_none() {

@@ -20,7 +20,7 @@ async fn run_through(change: &str) -> (World, Ended) {
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"])
         .env("AWS_ENDPOINT_URL", &s3.url)
-        .env("CLEANUP_WORKER_PATIENCE", "10s")
+        .env("CLEANUP_WORKER_OUTAGE_TIMEOUT", "10s")
         .start();
     s3.called(1).await;
     world.run_sql(change).await;
@@ -46,7 +46,7 @@ async fn a_run_goes_on_when_attempts_becomes_another_integer_under_it() {
 /// A column of a trigger's definition can be altered only without the trigger.
 const TO_VARCHAR: &str = "
     DROP TRIGGER pastes_guard ON pastes;
-    ALTER TABLE pastes ALTER short_code TYPE varchar(64), ALTER doomed_key TYPE varchar;
+    ALTER TABLE pastes ALTER short_code TYPE varchar(64), ALTER pending_s3_key TYPE varchar;
     ALTER TABLE content ALTER s3_key TYPE varchar";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,9 +63,9 @@ async fn a_run_goes_on_when_prepared_statements_have_become_stale() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_that_becomes_unreadable_under_a_run_is_named_and_nothing_stays_claimed() {
-    let change = "ALTER TABLE pastes ALTER doomed_key TYPE bytea USING NULL";
+    let change = "ALTER TABLE pastes ALTER pending_s3_key TYPE bytea USING NULL";
     let (world, ended) = run_through(change).await;
-    ended.assert_refused(1, &["pastes.doomed_key cannot be read", "`cleanupctl doctor`"]);
+    ended.assert_refused(1, &["pastes.pending_s3_key cannot be read", "`cleanupctl doctor`"]);
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
     assert_eq!(world.count(claimed).await, 0);
 }
@@ -81,7 +81,7 @@ async fn negative_attempts_count_as_none() {
     let worker = world.worker().await;
     let batch = claim_some(&worker, 100).await;
     assert_eq!(codes(&batch), ["p0", "p1", "p2"], "one batch");
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.rows, 3);
     let counted = "SELECT count(*) FROM pastes WHERE attempts = 1 AND retry_at > now()";
     assert_eq!(world.count(counted).await, 3, "their first attempt");

@@ -46,10 +46,10 @@ async fn a_paste_put_back_by_hand_before_its_reference_goes_keeps_it_and_is_coun
 async fn a_paste_put_back_by_hand_after_its_reference_went_does_not_get_it_back() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
-    let released = worker.release(&claim).await.expect("release");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
     world.run_sql(PUT_BACK).await;
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     end_well(&world, &worker).await;
 }
@@ -61,13 +61,13 @@ async fn a_paste_that_is_being_put_back_by_hand_when_its_references_go_is_waited
     let mut by_hand = connect(&world.database_url).await;
     let putting = by_hand.transaction().await.expect("begin");
     putting.batch_execute(PUT_BACK).await.expect("put back");
-    let releasing = {
+    let decrementing = {
         let (worker, claim) = (Arc::clone(&worker), claim.clone());
         tokio::spawn(async move { carry_out(&worker, &claim).await })
     };
     world.until_workers_wait(1).await;
     putting.commit().await.expect("commit");
-    releasing.await.expect("join");
+    decrementing.await.expect("join");
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (1, 2));
     end_well(&world, &worker).await;
 }
@@ -76,7 +76,7 @@ async fn a_paste_that_is_being_put_back_by_hand_when_its_references_go_is_waited
 async fn a_paste_of_a_claim_that_ended_does_not_get_its_reference_back_by_hand_either() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
     world.run_sql(PUT_BACK).await;
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
@@ -88,14 +88,14 @@ async fn a_paste_of_a_claim_that_ended_does_not_get_its_reference_back_by_hand_e
 async fn a_paste_cannot_be_put_back_by_hand_while_it_is_undecided_whether_its_reference_goes() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
-    // What the release does, not committed for longer than anybody waits.
-    let mut release = connect(&world.database_url).await;
-    let releasing = release.transaction().await.expect("begin");
+    // What the decrement does, not committed for longer than anybody waits.
+    let mut decrement = connect(&world.database_url).await;
+    let decrementing = decrement.transaction().await.expect("begin");
     let locks = "UPDATE deletion_claims SET heartbeat_at = now(); SELECT FROM content FOR UPDATE";
-    releasing.batch_execute(locks).await.expect("lock");
+    decrementing.batch_execute(locks).await.expect("lock");
     let refused = world.db.batch_execute(PUT_BACK).await.expect_err("refused");
     assert_eq!(refused.code().map(|code| code.code().to_string()).as_deref(), Some("55P03"));
-    releasing.commit().await.expect("commit");
+    decrementing.commit().await.expect("commit");
     carry_out(&worker, &claim).await;
     end_well(&world, &worker).await;
 }
@@ -110,9 +110,9 @@ async fn a_forgotten_transaction_that_put_one_paste_back_keeps_no_other_paste() 
     let mut by_hand = connect(&world.database_url).await;
     let putting = by_hand.transaction().await.expect("begin");
     putting.batch_execute(PUT_BACK).await.expect("put back");
-    if let Err(error) = worker.release(&claim).await {
+    if let Err(error) = worker.decrement(&claim).await {
         assert!(error.to_string().contains("lock timeout"), "{error}");
-        worker.give_back(claim.fence, "a test").await.expect("give back");
+        worker.release(claim.fence, "a test").await.expect("release");
     }
     drain(&worker).await;
     assert_eq!(world.count(LEFT).await, 1, "the one that is being put back");
@@ -122,7 +122,7 @@ async fn a_forgotten_transaction_that_put_one_paste_back_keeps_no_other_paste() 
     world.assert_drained().await;
 }
 
-/// Two live pastes beside the two that are claimed; then `sql` is run before the release.
+/// Two live pastes beside the two that are claimed; then `sql` is run before the decrement.
 async fn counts_after(sql: &str) -> (i64, i64) {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
@@ -165,7 +165,7 @@ async fn a_paste_put_back_by_hand_and_erased_by_another_claim_is_not_subtracted_
 async fn a_claim_ended_by_hand_with_its_rows_in_one_transaction_gives_no_reference_back() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     let end = format!("BEGIN; UPDATE deletion_claims SET reset_at = now(); {PUT_BACK}; COMMIT");
     world.run_sql(&end).await;
     assert_eq!((world.count(HOLDS).await, world.count(REF_COUNT).await), (0, 1));
@@ -179,9 +179,9 @@ async fn a_paste_put_back_by_hand_takes_the_key_of_its_object_along() {
     world.put("one", "own", Ago(61.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     world.run_sql(PUT_BACK).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     world.end_backoff().await;
     drain(&worker).await;
@@ -194,8 +194,8 @@ async fn an_object_whose_content_came_back_from_a_backup_is_not_deleted_by_a_pas
     let key = world.put("one", "own", Ago(61.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
-    world.silence_claims(7201.0).await;
+    worker.decrement(&claim).await.expect("decrement");
+    world.expire_leases(7201.0).await;
     world.sweep().await;
     let restore = format!(
         "INSERT INTO content (content_hash, s3_key, ref_count) VALUES (sha256('own'), '{key}', 1);

@@ -27,7 +27,7 @@ async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_its_worker_had_ti
         let counts = "SELECT count(*) FROM deletion_claims WHERE heartbeat_at <= now()
                       AND heartbeat_at > now() - interval '1 hour' AND reset_at IS NULL";
         assert_eq!(world.count(counts).await, 1, "its time begins at the sweep");
-        world.silence_claims(7201.0).await;
+        world.expire_leases(7201.0).await;
         assert_eq!(world.sweep().await.reset.rows, 5);
     }
 }
@@ -53,12 +53,12 @@ async fn rows_in_progress_since_the_future_are_reset_after_stuck_after() {
             "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS', deletion_initiated_at = {future}"
         );
         world.run_sql(&marked).await;
-        assert_eq!(world.sweep().await.orphans, 0, "whoever marked them may be at work");
+        assert_eq!(world.sweep().await.stranded, 0, "whoever marked them may be at work");
         let counts = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()
                       AND deletion_initiated_at > now() - interval '1 hour'";
         assert_eq!(world.count(counts).await, 20);
         world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
-        assert_eq!((world.sweep().await.orphans, world.count(IN_PROGRESS).await), (20, 0));
+        assert_eq!((world.sweep().await.stranded, world.count(IN_PROGRESS).await), (20, 0));
     }
 }
 
@@ -70,7 +70,7 @@ async fn rows_of_a_vanished_claim_from_the_future_come_back() {
     claim_some(&worker, 10).await;
     world.run_sql("DELETE FROM deletion_claims").await;
     world.run_sql("UPDATE pastes SET deletion_initiated_at = now() + interval '1 year'").await;
-    assert_eq!((world.sweep().await.orphans, world.count(IN_PROGRESS).await), (10, 0));
+    assert_eq!((world.sweep().await.stranded, world.count(IN_PROGRESS).await), (10, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,7 +106,7 @@ async fn a_paste_that_waits_for_its_content_row_since_the_future_is_put_back() {
                  AND retry_at < now() + interval '16 minutes' AND retry_at > deletion_initiated_at";
     assert_eq!(world.count(waits).await, 1);
     world.end_deferral().await;
-    assert_eq!((world.sweep().await.orphans, world.count(ATTEMPTS).await), (1, 0));
+    assert_eq!((world.sweep().await.stranded, world.count(ATTEMPTS).await), (1, 0));
     world.assert_consistent().await;
 }
 
@@ -129,7 +129,7 @@ const AHEAD: &str = "UPDATE content SET created_at = now() + interval '10 years'
 const CREATED_LATER: &str = "SELECT count(*) FROM content WHERE created_at > now()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_release() {
+async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_decrement() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -207,7 +207,7 @@ async fn pastes_that_expired_at_minus_infinity_are_shown_and_erased() {
     settings.postgres.url = Some(secrecy::SecretString::from(world.watchdog_url.clone()));
     let watchdog = Watchdog::start(Arc::new(settings)).await.expect("watchdog");
     watchdog.tick().await.expect("a tick");
-    watchdog.look_around().await.expect("the figures of /metrics, without which /readyz fails");
+    watchdog.take_snapshot().await.expect("the figures of /metrics, without which /readyz fails");
     assert!(watchdog.metrics().render().contains("cleanup_backlog_pastes 2"));
     let ended = run(&world).await;
     assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &2.into()), "{}", ended.stderr());

@@ -13,7 +13,7 @@ async fn a_run_is_not_drained_while_a_dead_worker_holds_expired_pastes() {
     world.put_many(30, 30).await;
     let dead = world.worker().await;
     claim_some(&dead, 20).await;
-    world.silence_claims(600.0).await;
+    world.expire_leases(600.0).await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!(ended.json()["stopped_because"], "dead_worker");
@@ -24,7 +24,7 @@ async fn a_run_is_not_drained_while_a_dead_worker_holds_expired_pastes() {
     {
         assert!(said.contains(words), "{words}: {said}");
     }
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let ended = run(&world).await;
     assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "its start resets them");
 }
@@ -36,7 +36,7 @@ async fn claims_of_workers_that_live_are_no_reason_to_say_so() {
     let alive = world.worker().await;
     claim_some(&alive, 20).await;
     let ended = run(&world).await;
-    assert_eq!((ended.code(), &ended.json()["left"]["in_other_hands"]), (0, &20.into()));
+    assert_eq!((ended.code(), &ended.json()["left"]["claimed_by_others"]), (0, &20.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +46,7 @@ async fn nobody_promises_a_watchdog_that_does_not_run() {
     world.put("stuck", "stuck", Ago(60.0)).await;
     let dead = world.worker().await;
     claim_some(&dead, 1).await;
-    world.silence_claims(600.0).await;
+    world.expire_leases(600.0).await;
     let everybody: [&[&str]; 3] = [&["status"], &["doctor"], &["explain", "stuck"]];
     for args in everybody {
         let said = said_by(&world, args).await;

@@ -3,7 +3,7 @@
 use paste_cleanup::{
     claim::Claim,
     watchdog::prune::prune,
-    worker::{Worker, delete_objects::ObjectsGone},
+    worker::{Worker, batch::delete_objects::ObjectsGone},
 };
 
 use super::{
@@ -47,9 +47,9 @@ async fn a_few_swallowed_deletes_cost_these_rows_alone() {
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!((ended.json()["rows_deleted"].as_i64(), world.count(LEFT).await), (Some(45), 5));
-    let settled = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+    let resolved = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
                    AND content_hash IS NULL AND attempts > 0 AND last_error LIKE '%swallows it%'";
-    assert_eq!(world.count(settled).await, 5);
+    assert_eq!(world.count(resolved).await, 5);
     assert_eq!(world.count("SELECT count(*) FROM content").await, 0);
 }
 
@@ -108,12 +108,12 @@ async fn a_refused_object_whose_paste_was_deleted_is_remembered_by_another_paste
     s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
-    let released = worker.release(&claim).await.expect("release");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     world.run_sql("DELETE FROM pastes WHERE short_code = 'owner'").await;
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((finished.rows, finished.gone, finished.failed.len()), (0, 1, 1));
-    let owed = "SELECT doomed_key FROM pastes WHERE short_code = 'other'";
+    let owed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'other'";
     assert_eq!(world.text(owed).await, Some(key));
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
@@ -128,11 +128,11 @@ async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
     s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
-    let released = worker.release(&claim).await.expect("release");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     world.run_sql("DELETE FROM pastes").await;
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
-    let kept = "SELECT doomed_keys[1] FROM deletion_claims";
+    let kept = "SELECT pending_s3_keys[1] FROM deletion_claims";
     assert_eq!(world.text(kept).await, Some(key.clone()));
     world.run_sql("UPDATE deletion_claims SET finished_at = '2020-01-01', counted = true").await;
     prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
@@ -150,8 +150,8 @@ async fn refused_objects(
     s3.mood(Mood::Refusing { text: "/".into(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
-    let released = worker.release(&claim).await.expect("release");
-    let objects = worker.delete_objects(&claim, &released).await.expect("delete");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     (worker, claim, objects)
 }
 
@@ -167,10 +167,10 @@ async fn a_refused_object_whose_paste_is_locked_keeps_no_other_paste_in_its_clai
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((finished.rows, finished.failed.len()), (0, 3));
     let back = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
-                AND doomed_key IS NOT NULL";
+                AND pending_s3_key IS NOT NULL";
     assert_eq!(world.count(back).await, 2);
     holding.rollback().await.expect("let go");
-    assert_eq!((world.sweep().await.orphans, world.count(back).await), (1, 3));
+    assert_eq!((world.sweep().await.stranded, world.count(back).await), (1, 3));
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
     world.assert_drained().await;
@@ -186,7 +186,7 @@ async fn a_refused_object_whose_paste_cannot_be_changed_keeps_no_other_paste_in_
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((finished.rows, finished.failed.len()), (0, 3));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
     world.assert_drained().await;

@@ -32,7 +32,7 @@ async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
     assert_eq!(ended.json()["rows_deleted"], 297);
     assert_eq!((world.count(WAITING).await, world.count(OPEN_CLAIMS).await), (3, 0));
     world.end_deferral().await;
-    assert_eq!(world.sweep().await.orphans, 0);
+    assert_eq!(world.sweep().await.stranded, 0);
     holding.rollback().await.expect("let go");
     world.end_deferral().await;
     let ended = run(&world).await;
@@ -41,7 +41,7 @@ async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_given_back_although_another_transaction_holds_a_content_row() {
+async fn a_claim_is_released_although_another_transaction_holds_a_content_row() {
     let world = World::new().await;
     world.put_many(20, 10).await;
     let worker = world.worker().await;
@@ -49,12 +49,12 @@ async fn a_claim_is_given_back_although_another_transaction_holds_a_content_row(
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
     lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
-    let reset = worker.give_back(claim.fence, "a test").await.expect("give back");
+    let reset = worker.release(claim.fence, "a test").await.expect("release");
     assert_eq!((reset.rows, reset.left), (18, 2));
     assert_eq!((world.count(WAITING).await, world.count(OPEN_CLAIMS).await), (2, 0));
     holding.rollback().await.expect("let go");
     world.end_deferral().await;
-    assert_eq!(world.sweep().await.orphans, 2);
+    assert_eq!(world.sweep().await.stranded, 2);
     assert_eq!(drain(&worker).await.rows_deleted, 20);
     world.assert_drained().await;
 }
@@ -69,13 +69,13 @@ async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
     lock(&holding, "SELECT FROM content WHERE content_hash = sha256('held') FOR UPDATE").await;
-    worker.give_back(claim.fence, "a test").await.expect("give back");
+    worker.release(claim.fence, "a test").await.expect("release");
     let mark = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
                                   deletion_initiated_at = now() - interval '3 hours'
                 WHERE short_code = 'stray'";
     world.run_sql(mark).await;
     world.end_deferral().await;
-    assert_eq!((world.sweep().await.orphans, world.count(WAITING).await), (1, 1));
+    assert_eq!((world.sweep().await.stranded, world.count(WAITING).await), (1, 1));
     holding.rollback().await.expect("let go");
 }
 
@@ -141,14 +141,14 @@ async fn a_paste_that_is_locked_with_its_content_keeps_its_batch_for_no_step_tim
     let holding = forgotten.transaction().await.expect("begin");
     lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
     lock(&holding, "SELECT FROM pastes WHERE short_code = 'p00000007' FOR UPDATE").await;
-    // Nothing is released, so that the locked row keeps its reference in a claim that ends.
-    let error = worker.release(&claim).await.expect_err("cannot be released whole");
+    // Nothing is decremented, so that the locked row keeps its reference in a claim that ends.
+    let error = worker.decrement(&claim).await.expect_err("cannot be decremented whole");
     assert!(error.to_string().contains("lock timeout"), "{error}");
-    let reset = worker.give_back(claim.fence, "a test").await.expect("give back");
+    let reset = worker.release(claim.fence, "a test").await.expect("release");
     assert_eq!((reset.rows, reset.left), (99, 1));
     assert_eq!(world.count(WRONG_COUNTS).await, 0);
     holding.rollback().await.expect("let go");
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     assert_eq!(drain(&worker).await.rows_deleted, 100);
     world.assert_drained().await;
 }

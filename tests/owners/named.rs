@@ -95,8 +95,8 @@ async fn a_foreign_key_without_an_index_is_named_with_the_statement_that_helps()
     for remedy in remedies {
         world.run_sql(remedy).await;
     }
-    let mended = diagnose(world.program("cleanupctl")).await;
-    mended.assert_only(0, &["durability"]);
+    let fixed = diagnose(world.program("cleanupctl")).await;
+    fixed.assert_only(0, &["durability"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,7 @@ async fn a_constraint_that_waits_for_the_commit_keeps_one_row_and_no_other_claim
                  FOR EACH ROW EXECUTE FUNCTION quota()",
         )
         .await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 19, 1));
     assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 19));
@@ -49,15 +49,15 @@ async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
     world.put("live", "shared", Never).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     hold(&world, "p1").await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 1, 1));
-    let owed = "SELECT doomed_key FROM pastes WHERE short_code = 'p2'";
+    let owed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'p2'";
     assert_eq!(world.text(owed).await, Some(key));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     world.end_backoff().await;
     drain(&worker).await;
     world.assert_drained().await;
@@ -78,7 +78,7 @@ async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
         )
         .await;
     hold(&world, "p00000015").await;
-    assert_eq!((world.sweep().await.orphans, world.count(BACK).await), (19, 19));
+    assert_eq!((world.sweep().await.stranded, world.count(BACK).await), (19, 19));
     // Nor one that does not even say since when.
     world.run_sql("DROP TRIGGER owners_trigger ON pastes; DROP FUNCTION owners_trigger()").await;
     world
@@ -90,7 +90,7 @@ async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
         )
         .await;
     hold(&world, "p00000015").await;
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,12 +115,12 @@ async fn decremented_claim(world: &World, pastes: i32) {
     world.put_many(pastes, pastes).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, pastes.unsigned_abs()).await;
-    worker.release(&claim).await.expect("release");
-    world.silence_claims(7201.0).await;
+    worker.decrement(&claim).await.expect("decrement");
+    world.expire_leases(7201.0).await;
 }
 
-const PENDING: &str = "SELECT count(*) FROM pastes WHERE doomed_key IS NOT NULL";
-const KEPT: &str = "SELECT coalesce(sum(cardinality(doomed_keys)), 0) FROM deletion_claims";
+const PENDING: &str = "SELECT count(*) FROM pastes WHERE pending_s3_key IS NOT NULL";
+const KEPT: &str = "SELECT coalesce(sum(cardinality(pending_s3_keys)), 0) FROM deletion_claims";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset() {
@@ -135,7 +135,7 @@ async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset
     assert_eq!((world.count(OPEN).await, world.count(PENDING).await), (0, 19));
     assert_eq!(world.count(KEPT).await, 1, "its own object is remembered by its claim");
     holding.rollback().await.expect("let go");
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (20, 0));
     world.end_backoff().await;
     drain(&world.worker().await).await;
@@ -151,7 +151,7 @@ async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (19, 1));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     world.end_backoff().await;
     drain(&world.worker().await).await;
     world.assert_drained().await;
@@ -162,7 +162,7 @@ async fn a_claim_that_was_ended_by_hand_forgets_no_object() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
-    assert_eq!(world.sweep().await.orphans, 20);
+    assert_eq!(world.sweep().await.stranded, 20);
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (20, 0));
     world.end_backoff().await;
     drain(&world.worker().await).await;
@@ -178,9 +178,9 @@ async fn resets_that_a_trigger_swallows_are_counted_and_end_their_sweep() {
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 18, 2));
     assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 18));
-    assert_eq!(world.sweep().await.orphans, 0, "and a later one does not try for ever");
+    assert_eq!(world.sweep().await.stranded, 0, "and a later one does not try for ever");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-    assert_eq!(world.sweep().await.orphans, 2);
+    assert_eq!(world.sweep().await.stranded, 2);
     world.end_backoff().await;
     drain(&world.worker().await).await;
     world.assert_drained().await;
@@ -195,7 +195,7 @@ async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_la
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 0, 5));
     assert_eq!((world.count(OPEN).await, world.count(KEPT).await), (0, 5));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-    assert_eq!(world.sweep().await.orphans, 5);
+    assert_eq!(world.sweep().await.stranded, 5);
     world.end_backoff().await;
     drain(&world.worker().await).await;
     world.assert_drained().await;
@@ -203,7 +203,7 @@ async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_la
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_that_a_trigger_keeps_rows_from_taking_stay_with_the_claim() {
-    for undo in ["RETURN OLD;", "NEW.doomed_key := OLD.doomed_key; RETURN NEW;"] {
+    for undo in ["RETURN OLD;", "NEW.pending_s3_key := OLD.pending_s3_key; RETURN NEW;"] {
         let world = World::new().await;
         decremented_claim(&world, 9).await;
         let body = format!("IF OLD.short_code = 'p00000007' THEN {undo} END IF; RETURN NEW;");
@@ -211,9 +211,9 @@ async fn keys_that_a_trigger_keeps_rows_from_taking_stay_with_the_claim() {
         let swept = world.sweep().await;
         assert_eq!((swept.reset.rows, swept.reset.left), (8, 1), "{undo}");
         assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (8, 1), "{undo}");
-        assert_eq!(world.sweep().await.orphans, 0, "{undo}");
+        assert_eq!(world.sweep().await.stranded, 0, "{undo}");
         world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-        assert_eq!(world.sweep().await.orphans, 1, "{undo}");
+        assert_eq!(world.sweep().await.stranded, 1, "{undo}");
         world.end_backoff().await;
         drain(&world.worker().await).await;
         world.assert_drained().await;

@@ -25,7 +25,7 @@ async fn a_finish_deletes_no_rows_of_an_older_claim_with_its_number() {
     // Once somebody has looked they are due again, with their references.
     let old = "UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'";
     world.run_sql(old).await;
-    assert_eq!(world.sweep().await.orphans, 30);
+    assert_eq!(world.sweep().await.stranded, 30);
     assert_eq!(world.count(WRONG_COUNTS).await, 0);
     world.end_backoff().await;
     assert_eq!(drain(&worker).await.rows_deleted, 30);
@@ -39,8 +39,8 @@ async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number(
     ids_start_again(&world).await;
     world.put("new", "new", Ago(60.0)).await;
     let claim = claim_some(&worker, 10).await;
-    worker.release(&claim).await.expect("release");
-    world.silence_claims(7201.0).await;
+    worker.decrement(&claim).await.expect("decrement");
+    world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows), (1, 1));
     let kept = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
@@ -48,7 +48,7 @@ async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_released_one() {
+async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_decremented_one() {
     let world = World::new().await;
     world.put("old", "shared", Ago(90.0)).await;
     world.put("live", "shared", Never).await;
@@ -59,7 +59,7 @@ async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_releas
     world.run_sql("UPDATE content SET ref_count = 1").await;
     let claim = claim_some(&worker, 10).await;
     assert_eq!((claim.fence.claim, codes(&claim)), (1, vec!["new".into()]));
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2, "old and live");
 }
 
@@ -70,10 +70,10 @@ async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() 
     world.put("live", "shared", Never).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     // Ended by hand, with its row still in progress.
     world.run_sql("UPDATE deletion_claims SET finished_at = now()").await;
-    assert_eq!(world.sweep().await.orphans, 1);
+    assert_eq!(world.sweep().await.stranded, 1);
     let back = "SELECT count(*) FROM pastes WHERE short_code = 'a' AND content_hash IS NULL
                 AND deletion_status = 'NOT_EXPIRED'";
     assert_eq!(world.count(back).await, 1);

@@ -16,8 +16,9 @@ async fn assert_only_these_pay(raise: &str, counts: bool) {
     assert_eq!(world.count(LEFT).await, 30, "{raise}");
     let paid = "SELECT count(*) FROM pastes WHERE attempts > 0 AND last_error IS NOT NULL";
     assert_eq!(world.count(paid).await, if counts { 30 } else { 0 }, "{raise}");
-    let settled = "SELECT count(*) FROM pastes WHERE content_hash IS NULL AND retry_at IS NOT NULL";
-    assert_eq!(world.count(settled).await, 30, "{raise}");
+    let resolved =
+        "SELECT count(*) FROM pastes WHERE content_hash IS NULL AND retry_at IS NOT NULL";
+    assert_eq!(world.count(resolved).await, 30, "{raise}");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
@@ -181,7 +182,7 @@ async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json"])
-        .env("CLEANUP_WORKER_PATIENCE", "2s")
+        .env("CLEANUP_WORKER_OUTAGE_TIMEOUT", "2s")
         .start();
     let ending = worker.end();
     tokio::pin!(ending);

@@ -37,13 +37,13 @@ async fn an_object_that_is_owed_since_an_earlier_attempt_spares_another_spelling
     world
         .run_sql(
             "DELETE FROM content WHERE s3_key <> 'x/y';
-             UPDATE pastes SET content_hash = NULL, doomed_key = 'x//y' WHERE short_code = 'owes'",
+             UPDATE pastes SET content_hash = NULL, pending_s3_key = 'x//y' WHERE short_code = 'owes'",
         )
         .await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!(world.read("live").await.as_deref(), Some("the new"));
-    let kept = "SELECT count(*) FROM pastes WHERE doomed_key = 'x//y' AND attempts = 0";
+    let kept = "SELECT count(*) FROM pastes WHERE pending_s3_key = 'x//y' AND attempts = 0";
     assert_eq!(world.count(kept).await, 1, "nothing is forgotten");
 }
 

@@ -129,7 +129,7 @@ async fn a_paste_that_is_reset_on_the_publisher_keeps_its_reference_on_the_subsc
     claim_some(&dead, 1).await;
     // Content is not copied (yet): tables are copied one by one.
     servers.subscribe("pastes").await;
-    blue.silence_claims(7201.0).await;
+    blue.expire_leases(7201.0).await;
     assert_eq!(blue.sweep().await.reset.rows, 1);
     let reset = "SELECT count(*) = 1 FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
     green.until("the reset has arrived", reset).await;

@@ -11,12 +11,12 @@ use paste_cleanup::postgres::describe;
 use tokio_postgres::error::SqlState;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bulk_import_cannot_revive_a_paste_whose_reference_was_given_back() {
+async fn a_bulk_import_cannot_revive_a_paste_whose_reference_was_decremented() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
-    worker.release(&claim).await.expect("release");
+    worker.decrement(&claim).await.expect("decrement");
     let import = connect(&world.database_url).await;
     import.batch_execute("SET session_replication_role = replica").await.expect("replica");
     let revive = "UPDATE pastes SET expires_at = now() + interval '1 day'";
@@ -34,10 +34,11 @@ async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_re
     world.put("expired", "a", Ago(60.0)).await;
     let dead = world.worker().await;
     claim_some(&dead, 1).await;
-    world.silence_claims(7201.0).await;
+    world.expire_leases(7201.0).await;
     world.run_sql("ALTER SCHEMA public RENAME TO \"App\"; SET search_path = \"App\"").await;
     let program = |name| world.program(name).env("CLEANUP_POSTGRES_SCHEMA", "App");
-    let words = ["pastes_return has the search_path public, pg_temp", "run `cleanupctl migrate`"];
+    let words =
+        ["pastes_verify_content has the search_path public, pg_temp", "run `cleanupctl migrate`"];
     for (name, args) in [("cleanup-worker", "run"), ("cleanup-watchdog", "--once")] {
         program(name).args(&[args]).output().await.assert_refused(1, &words);
     }
@@ -46,11 +47,11 @@ async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_re
     let failed = world.db.batch_execute(reset).await.expect_err("a table that is not found");
     let told = describe(&failed);
     let place = "\"content\" does not exist (SQLSTATE 42P01) in the function";
-    assert!(told.contains(place) && told.contains("pastes_return()"), "{told}");
+    assert!(told.contains(place) && told.contains("pastes_verify_content()"), "{told}");
 
     let migrated = program("cleanupctl").args(&["migrate"]).output().await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
-    assert!(migrated.stdout().contains("repaired: the trigger function pastes_return"));
+    assert!(migrated.stdout().contains("repaired: the trigger function pastes_verify_content"));
     let once = program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(once.code(), 0, "{}", once.stderr());
     let due = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
@@ -81,7 +82,7 @@ async fn an_owner_whose_name_needs_quotes_gets_the_trigger_function() {
     world.run_sql(&format!("ALTER TABLE content OWNER TO \"{owner}\"")).await;
     migrate_well(&world, &[]).await;
     let owned = "SELECT rolname FROM pg_proc f JOIN pg_roles r ON r.oid = f.proowner
-                 WHERE f.oid = 'pastes_return()'::regprocedure";
+                 WHERE f.oid = 'pastes_verify_content()'::regprocedure";
     assert_eq!(world.text(owned).await, Some(owner.clone()));
     world.run_sql(&format!("REASSIGN OWNED BY \"{owner}\" TO postgres")).await;
     world.run_sql(&format!("DROP OWNED BY \"{owner}\"; DROP ROLE \"{owner}\"")).await;

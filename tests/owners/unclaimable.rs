@@ -33,7 +33,7 @@ async fn more_than_a_thousand_rows_that_cannot_be_claimed_keep_no_other_from_it(
     assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
     let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
     assert!(status.contains("1,200 pastes cannot be claimed"), "{status}");
-    // The owner mends it, and says so.
+    // The owner fixes it, and says so.
     world.run_sql("ALTER TABLE pastes DROP CONSTRAINT owners").await;
     let requeue = world.program("cleanupctl").args(&["requeue", "--all"]).output().await;
     assert_eq!(requeue.code(), 0, "{}", requeue.stderr());

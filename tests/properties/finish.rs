@@ -14,7 +14,7 @@ impl Reference {
         if claim.lease.reset {
             return Answer::Lost;
         }
-        if !claim.lease.released {
+        if !claim.lease.decremented {
             return Answer::Refused;
         }
         let refused = claim.refused.clone().expect("objects deleted");
@@ -22,13 +22,13 @@ impl Reference {
             let rows = claim.lease.rows_deleted.unwrap_or_default();
             return Answer::Finished { rows, gone: 0, failed: refused.into_values().collect() };
         }
-        self.claim_mut(id).lease.heirs.clear();
+        self.claim_mut(id).lease.pending_owners.clear();
         let gone = claim.taken.keys().filter(|code| !self.pastes.contains_key(*code)).count();
         let mut failed = self.place_keys(id, &claim, refused);
         let rows = self.remove_rows(id, &claim, &mut failed);
         let lease = &mut self.claim_mut(id).lease;
         (lease.finished, lease.rows_deleted) = (true, Some(rows));
-        lease.silent = false;
+        lease.expired = false;
         Answer::Finished { rows, gone: gone as u64, failed }
     }
 
@@ -56,22 +56,22 @@ impl Reference {
             refused.into_iter().partition(|(_, code)| spare.contains(code));
         for (key, code) in at_home {
             spare.remove(&code);
-            self.detach(&code, Some(key), Blame::S3, true);
+            self.fail_rows(&code, Some(key), Blame::S3, true);
             stay.insert(code);
         }
         // They are taken as they come, each by some key.
         let mut spare: BTreeSet<String> = spare.into_iter().take(lost.len()).collect();
-        let mut homeless = lost.len() - spare.len();
+        let mut unowned = lost.len() - spare.len();
         for (key, owner) in lost {
             match self.free_choice(&key, &spare) {
                 Some(code) => {
                     spare.remove(&code);
-                    self.detach(&code, Some(key), Blame::S3, false);
+                    self.fail_rows(&code, Some(key), Blame::S3, false);
                     stay.insert(code);
                 }
-                None if homeless > 0 => {
-                    homeless -= 1;
-                    self.claim_mut(id).lease.heirs.insert(key, owner);
+                None if unowned > 0 => {
+                    unowned -= 1;
+                    self.claim_mut(id).lease.pending_owners.insert(key, owner);
                 }
                 None => {
                     stay.insert(format!("one of {spare:?} for {key}"));
@@ -91,7 +91,7 @@ impl Reference {
         let buries = claim.lease.worker + 1 >= WORKERS;
         for code in self.ours(id, claim) {
             if !buries && self.owner_keeps(&code) {
-                self.detach(&code, None, Blame::Owner, true);
+                self.fail_rows(&code, None, Blame::Owner, true);
                 failed.insert(code);
                 continue;
             }
@@ -102,10 +102,10 @@ impl Reference {
     }
 
     /// Out of its claim, which has let go of its reference.
-    fn detach(&mut self, code: &str, owed: Option<String>, blame: Blame, own_fault: bool) {
+    fn fail_rows(&mut self, code: &str, owed: Option<String>, blame: Blame, own_fault: bool) {
         let paste = self.paste_mut(code);
         paste.status = Status::NotExpired;
-        (paste.body, paste.doomed_key) = (None, owed);
+        (paste.body, paste.pending_s3_key) = (None, owed);
         paste.attempts += i16::from(own_fault);
         paste.retry = match own_fault {
             false => When::Later(BACKOFF_CAP),
@@ -122,6 +122,6 @@ impl Reference {
         }
         let paste = self.paste_mut(code);
         paste.status = Status::Deleted;
-        (paste.body, paste.doomed_key, paste.retry) = (None, None, When::Unset);
+        (paste.body, paste.pending_s3_key, paste.retry) = (None, None, When::Unset);
     }
 }

@@ -27,7 +27,7 @@ mod finish;
 mod others;
 mod promises;
 mod reference;
-mod returns;
+mod reset;
 mod verbs;
 
 mod meddle;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use paste_cleanup::worker::{PhaseTimes, Worker, claim::Wanted};
+use paste_cleanup::worker::{Worker, batch::claim::Wanted, report::PhaseTimes};
 
 use super::{
     reference::Status,
@@ -121,7 +121,7 @@ impl Stage {
 async fn delete_one(worker: &Arc<Worker>) {
     let wanted = Wanted { size: 1, mark: None, busy: false, until: None };
     let claim = worker.claim(wanted).await.expect("claim").expect("a plain paste");
-    let released = worker.release(&claim).await.expect("release");
-    let gone = worker.delete_objects(&claim, &released).await.expect("no objects");
+    let decremented = worker.decrement(&claim).await.expect("decrement");
+    let gone = worker.delete_objects(&claim, &decremented).await.expect("no objects");
     worker.finish(&claim, &gone, &PhaseTimes::default()).await.expect("finish");
 }

@@ -10,7 +10,7 @@ use super::{
 };
 
 const PASTES: &str = "SELECT short_code, deletion_status::text AS status, claim_id, content_hash,
-        doomed_key, attempts, last_error,
+        pending_s3_key, attempts, last_error,
         EXISTS (SELECT FROM deletion_claims c
                 WHERE c.id = claim_id AND c.claimed_at = deletion_initiated_at) AS is_known,
         CASE WHEN expires_at IS NULL THEN 'unset' WHEN expires_at <= now() THEN 'past'
@@ -19,11 +19,11 @@ const PASTES: &str = "SELECT short_code, deletion_status::text AS status, claim_
              WHEN retry_at <= now() THEN 'past' ELSE 'later' END AS retry
      FROM pastes ORDER BY coalesce(retry_at, expires_at)";
 const CONTENT: &str = "SELECT content_hash, s3_key, ref_count FROM content";
-const CLAIMS: &str = "SELECT id, worker, rows_claimed, released_at IS NOT NULL AS released,
+const CLAIMS: &str = "SELECT id, worker, rows_claimed, decremented_at IS NOT NULL AS decremented,
         finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset, rows_deleted,
         coalesce(finished_at, reset_at) IS NULL
-            AND heartbeat_at < now() - interval '2 hours' AS silent,
-        coalesce(heirs, '{}') AS heirs, coalesce(doomed_keys, '{}') AS keys
+            AND heartbeat_at < now() - interval '2 hours' AS expired,
+        coalesce(pending_owners, '{}') AS pending_owners, coalesce(pending_s3_keys, '{}') AS keys
      FROM deletion_claims";
 /// Backoffs are some seconds; a story must not depend on how long it takes. $1 is a moment before
 /// they were set, so the pause is between `least` and `most`.
@@ -79,7 +79,7 @@ impl Stage {
         let paste = Paste {
             status,
             body: hash.map(|hash| self.body_of(hash)),
-            doomed_key: row.get("doomed_key"),
+            pending_s3_key: row.get("pending_s3_key"),
             attempts: row.get("attempts"),
             expires: when(row.get("expires")),
             retry: when(row.get("retry")),
@@ -91,17 +91,17 @@ impl Stage {
     fn lease(&self, row: &Row) -> (i64, Lease) {
         let worker: uuid::Uuid = row.get("worker");
         let worker = self.workers.iter().position(|known| known.id == worker);
-        let heirs: Vec<String> = row.get("heirs");
+        let pending_owners: Vec<String> = row.get("pending_owners");
         let keys: Vec<String> = row.get("keys");
-        assert_eq!(heirs.len(), keys.len(), "every key has its paste");
+        assert_eq!(pending_owners.len(), keys.len(), "every key has its paste");
         let lease = Lease {
             worker: worker.unwrap_or(usize::MAX),
             rows_claimed: usize::try_from(row.get::<_, i32>("rows_claimed")).expect("rows"),
-            silent: row.get("silent"),
-            released: row.get("released"),
+            expired: row.get("expired"),
+            decremented: row.get("decremented"),
             finished: row.get("finished"),
             reset: row.get("reset"),
-            heirs: keys.into_iter().zip(heirs).collect(),
+            pending_owners: keys.into_iter().zip(pending_owners).collect(),
             rows_deleted: row
                 .get::<_, Option<i32>>("rows_deleted")
                 .map(|n| n.unsigned_abs().into()),
@@ -120,9 +120,9 @@ impl Stage {
     }
 
     /// The row that owes each key.
-    pub async fn debtors(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let owed = "SELECT doomed_key, array_agg(short_code) FROM pastes
-                     WHERE doomed_key IS NOT NULL GROUP BY doomed_key";
+    pub async fn pending_rows(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let owed = "SELECT pending_s3_key, array_agg(short_code) FROM pastes
+                     WHERE pending_s3_key IS NOT NULL GROUP BY pending_s3_key";
         let rows = self.world.db.query(owed, &[]).await.expect("debts");
         rows.iter()
             .map(|row| (row.get(0), row.get::<_, Vec<String>>(1).into_iter().collect()))

@@ -59,7 +59,7 @@ impl Reference {
         let open = claim.is_open();
         if open {
             let lease = &mut claim.lease;
-            (lease.finished, lease.reset, lease.silent) = (finished, !finished, false);
+            (lease.finished, lease.reset, lease.expired) = (finished, !finished, false);
         }
         Answer::Changed(open)
     }

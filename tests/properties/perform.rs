@@ -3,10 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use paste_cleanup::{
-    claim::{Claim, StepError},
+    claim::{Claim, StepError, reset::Reset},
     postgres::describe,
-    watchdog::{Look, reset::Reset, sweep},
-    worker::{PhaseTimes, claim::Wanted, delete_objects::ObjectsGone},
+    watchdog::{Depth, sweep},
+    worker::{
+        batch::{claim::Wanted, delete_objects::ObjectsGone},
+        report::PhaseTimes,
+    },
 };
 use tokio::time::timeout;
 
@@ -18,10 +21,10 @@ use super::{
     support::{faulty_s3::Mood, hash},
 };
 
-/// A finish before the release is refused again and again; so long is waited for a wrong one.
+/// A finish before the decrement is refused again and again; so long is waited for a wrong one.
 const REFUSED_FOR: Duration = Duration::from_millis(80);
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Of a claim that is over, too: nobody beats it any more.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Of a claim that is over, too: nobody heartbeats it any more.
 const SILENT: &str =
     "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours' WHERE id = $1";
 /// What a writer may say instead of paste_extend.
@@ -39,11 +42,11 @@ impl Stage {
                 Step::Claim { worker, size, busy, after } => {
                     self.claim(*worker, *size, *busy, *after).await
                 }
-                Step::Release(id) => self.release(*id).await,
+                Step::Decrement(id) => self.decrement(*id).await,
                 Step::DeleteObjects(id) => self.delete_objects(*id).await,
                 Step::Finish(id) => self.finish(*id).await,
-                Step::GiveBack(id) => self.give_back(*id).await,
-                Step::Silence(id) => self.execute(slot, SILENT, &[id]).await,
+                Step::Release(id) => self.release(*id).await,
+                Step::ExpireLease(id) => self.execute(slot, SILENT, &[id]).await,
                 Step::Sweep => self.sweep().await,
                 Step::EndBackoff(due) => self.end_backoff(due).await,
                 Step::Put { code, body, key, expires } => {
@@ -74,8 +77,8 @@ impl Stage {
                 Step::OwnerRelents => self.owner_relents().await,
             }
         };
-        let late = Answer::Broke(format!("no answer within {PATIENCE:?}"));
-        timeout(PATIENCE, performing).await.unwrap_or(late)
+        let late = Answer::Broke(format!("no answer within {TIMEOUT:?}"));
+        timeout(TIMEOUT, performing).await.unwrap_or(late)
     }
 
     async fn claim(&self, worker: usize, size: u32, busy: bool, after: Option<i64>) -> Answer {
@@ -87,7 +90,7 @@ impl Stage {
             Err(error) => return Answer::Broke(error.to_string()),
         };
         let (id, taken) = (claim.fence.claim, self.taken(&claim));
-        let held = Held { worker: Arc::clone(worker), claim, released: None, gone: None };
+        let held = Held { worker: Arc::clone(worker), claim, decremented: None, gone: None };
         self.held.lock().expect("held").insert(id, held);
         Answer::Claimed(Some((id, taken)))
     }
@@ -96,7 +99,7 @@ impl Stage {
         let taken = claim.pastes.iter().map(|paste| {
             let taken = Taken {
                 body: paste.content_hash.as_ref().map(|hash| self.body_of(hash)),
-                doomed_key: paste.doomed_key.clone(),
+                pending_s3_key: paste.pending_s3_key.clone(),
                 attempts: paste.attempts,
             };
             (paste.short_code.clone(), taken)
@@ -104,27 +107,32 @@ impl Stage {
         taken.collect()
     }
 
-    async fn release(&self, id: i64) -> Answer {
+    async fn decrement(&self, id: i64) -> Answer {
         let held = self.held(id);
-        let released = match held.worker.release(&held.claim).await {
-            Ok(released) => released,
+        let decremented = match held.worker.decrement(&held.claim).await {
+            Ok(decremented) => decremented,
             Err(error) => return failed(&error),
         };
-        let doomed = released.doomed.iter();
-        let doomed: BTreeMap<String, String> =
-            doomed.map(|doomed| (doomed.s3_key.clone(), doomed.heir.clone())).collect();
-        if doomed.len() != released.doomed.len() || !released.detached.is_empty() {
-            return Answer::Broke(format!("{released:?}"));
+        let unreferenced = decremented.unreferenced.iter();
+        let unreferenced: BTreeMap<String, String> = unreferenced
+            .map(|unreferenced| (unreferenced.s3_key.clone(), unreferenced.pending_owner.clone()))
+            .collect();
+        if unreferenced.len() != decremented.unreferenced.len() || !decremented.failed.is_empty() {
+            return Answer::Broke(format!("{decremented:?}"));
         }
-        let answer = Answer::Released { doomed, bytes: released.bytes, drift: released.drift };
-        self.hold(id, |held| held.released = Some(released));
+        let answer = Answer::Decremented {
+            unreferenced,
+            bytes: decremented.bytes,
+            drift: decremented.drift,
+        };
+        self.hold(id, |held| held.decremented = Some(decremented));
         answer
     }
 
     async fn delete_objects(&self, id: i64) -> Answer {
         let held = self.held(id);
-        let released = held.released.expect("a story deletes after it has released");
-        match held.worker.delete_objects(&held.claim, &released).await {
+        let decremented = held.decremented.expect("a story deletes after it has decremented");
+        match held.worker.delete_objects(&held.claim, &decremented).await {
             Ok(gone) => {
                 let deleted = gone.deleted;
                 self.hold(id, |held| held.gone = Some(Arc::new(gone)));
@@ -140,7 +148,7 @@ impl Stage {
         let gone = held.gone.as_ref().unwrap_or(&nothing);
         let times = PhaseTimes::default();
         let finishing = held.worker.finish(&held.claim, gone, &times);
-        let finished = match held.released {
+        let finished = match held.decremented {
             Some(_) => finishing.await,
             None => match timeout(REFUSED_FOR, finishing).await {
                 Ok(finished) => finished,
@@ -175,17 +183,19 @@ impl Stage {
         self.world.count_with(over, &[&id]).await > 0
     }
 
-    async fn give_back(&self, id: i64) -> Answer {
+    async fn release(&self, id: i64) -> Answer {
         let held = self.held(id);
-        match held.worker.give_back(held.claim.fence, "told to").await {
-            Ok(reset) => Answer::GivenBack(of_claims(&reset)),
+        match held.worker.release(held.claim.fence, "told to").await {
+            Ok(reset) => Answer::Released(of_claims(&reset)),
             Err(error) => failed(&error),
         }
     }
 
     async fn sweep(&self) -> Answer {
-        match sweep(&self.watchdog, &self.world.settings, Look::Thorough).await {
-            Ok(swept) => Answer::Swept(Sweep { strays: swept.orphans, ..of_claims(&swept.reset) }),
+        match sweep(&self.watchdog, &self.world.settings, Depth::Thorough).await {
+            Ok(swept) => {
+                Answer::Swept(Sweep { stranded: swept.stranded, ..of_claims(&swept.reset) })
+            }
             Err(error) => Answer::Broke(error.to_string()),
         }
     }
@@ -256,7 +266,7 @@ impl Stage {
 
 fn of_claims(reset: &Reset) -> Sweep {
     let Reset { claims, rows, dead_letters, left } = *reset;
-    Sweep { claims, rows, left, dead_letters, strays: 0 }
+    Sweep { claims, rows, left, dead_letters, stranded: 0 }
 }
 
 fn failed(error: &StepError) -> Answer {

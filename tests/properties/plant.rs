@@ -45,7 +45,7 @@ fn plant_paste(reference: &mut Reference, planted: &Planted, overdue: i64) -> Pa
         Kind::Owes(attempts) => {
             let key = reference.fresh_key(planted.body);
             reference.objects.insert(key.clone());
-            (paste.body, paste.doomed_key) = (None, Some(key));
+            (paste.body, paste.pending_s3_key) = (None, Some(key));
             (paste.attempts, paste.blame) = (attempts, Blame::S3);
             paste.retry = When::Past(500 - overdue);
         }

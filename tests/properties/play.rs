@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use paste_cleanup::worker::summary::StoppedBecause;
+use paste_cleanup::worker::report::StoppedBecause;
 
 use super::{
     observe::differences,
@@ -97,7 +97,7 @@ impl Play<'_> {
         if told.len() > 1 && started.elapsed() >= SHORTEST_BACKOFF && !answers.iter().any(broke) {
             return Err(Ended::TooSlow);
         }
-        self.reference.chosen = self.stage.debtors().await;
+        self.reference.chosen = self.stage.pending_rows().await;
         let possible = self.explanations(&told)?;
         if steps.iter().any(|step| matches!(step, Step::ForgetClaims)) {
             self.claims.clear();
@@ -166,11 +166,11 @@ impl Play<'_> {
         Ok(())
     }
 
-    pub async fn silence(&mut self, id: i64) {
-        let silence = Step::Silence(id);
-        let answer = self.stage.perform(&silence, 0).await;
-        self.reference.follow(&silence, &answer);
-        self.transcript.push(format!("  the worker of claim {id} is silent"));
+    pub async fn expire_lease(&mut self, id: i64) {
+        let expire = Step::ExpireLease(id);
+        let answer = self.stage.perform(&expire, 0).await;
+        self.reference.follow(&expire, &answer);
+        self.transcript.push(format!("  the worker of claim {id} is expired"));
     }
 
     /// Nobody works any more, S3 and owners refuse nothing, backoffs end, and a watchdog has looked.
@@ -178,7 +178,7 @@ impl Play<'_> {
         self.scene(&[Step::Refuse(None)]).await?;
         self.scene(&[Step::OwnerRelents]).await?;
         for id in self.claims.clone() {
-            self.silence(id).await;
+            self.expire_lease(id).await;
         }
         // Rows that wait for their content are among those that back off.
         self.scene(&[Step::EndBackoff(self.waiting(8000))]).await?;
@@ -212,7 +212,7 @@ impl Play<'_> {
         while !self.reference.queue().is_empty() {
             self.scene(&[Step::Claim { worker: 0, size: 20, busy: false, after: None }]).await?;
             let id = *self.claims.last().expect("just claimed");
-            for step in [Step::Release(id), Step::DeleteObjects(id), Step::Finish(id)] {
+            for step in [Step::Decrement(id), Step::DeleteObjects(id), Step::Finish(id)] {
                 self.scene(&[step]).await?;
             }
         }

@@ -45,11 +45,11 @@ impl Reference {
             }
         }
         let known: BTreeSet<&String> = (self.content.values().map(|content| &content.key))
-            .chain(self.pastes.values().filter_map(|paste| paste.doomed_key.as_ref()))
-            .chain(self.claims.values().flat_map(|claim| claim.lease.heirs.keys()))
+            .chain(self.pastes.values().filter_map(|paste| paste.pending_s3_key.as_ref()))
+            .chain(self.claims.values().flat_map(|claim| claim.lease.pending_owners.keys()))
             .collect();
-        let orphans = self.objects.iter().filter(|key| !known.contains(key));
-        broken.extend(orphans.map(|key| format!("nobody remembers {key}")));
+        let stranded = self.objects.iter().filter(|key| !known.contains(key));
+        broken.extend(stranded.map(|key| format!("nobody remembers {key}")));
         broken
     }
 }

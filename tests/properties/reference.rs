@@ -51,7 +51,7 @@ pub enum Blame {
 pub struct Paste {
     pub status: Status,
     pub body: Option<u8>,
-    pub doomed_key: Option<String>,
+    pub pending_s3_key: Option<String>,
     pub attempts: i16,
     pub expires: When,
     pub retry: When,
@@ -69,13 +69,13 @@ pub struct Content {
 pub struct Lease {
     pub worker: usize,
     pub rows_claimed: usize,
-    /// Open, and without a beat for hours.
-    pub silent: bool,
-    pub released: bool,
+    /// Open, and without a heartbeat for hours.
+    pub expired: bool,
+    pub decremented: bool,
     pub finished: bool,
     pub reset: bool,
-    /// The paste that owes each doomed key. After its end: those that could not take it over.
-    pub heirs: BTreeMap<String, String>,
+    /// The paste that owes each unreferenced key. After its end: those that could not take it over.
+    pub pending_owners: BTreeMap<String, String>,
     pub rows_deleted: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     pub body: Option<u8>,
-    pub doomed_key: Option<String>,
+    pub pending_s3_key: Option<String>,
     pub attempts: i16,
 }
 
@@ -96,7 +96,7 @@ pub struct Claim {
     /// The bodies that were stored when it was made; one that is stored again is another.
     pub stored: BTreeSet<String>,
     pub bytes: i64,
-    /// The doomed keys with their heirs, once its worker has released.
+    /// The unreferenced keys with their pending_owners, once its worker has decremented.
     pub in_hand: Option<BTreeMap<String, String>>,
     /// The keys that S3 refused and who owes them, once its worker has deleted the others.
     pub refused: Option<BTreeMap<String, String>>,
@@ -146,7 +146,7 @@ impl Paste {
         Self {
             status: Status::NotExpired,
             body,
-            doomed_key: None,
+            pending_s3_key: None,
             attempts: 0,
             expires,
             retry: When::Unset,
@@ -209,9 +209,10 @@ impl Reference {
     /// Keys that only a claim remembers which is over: their objects stay until their rows come back.
     pub fn kept_keys(&self) -> BTreeSet<String> {
         let going = self.pastes.values().filter(|paste| paste.has_expired());
-        let owed: BTreeSet<&String> = going.filter_map(|paste| paste.doomed_key.as_ref()).collect();
+        let owed: BTreeSet<&String> =
+            going.filter_map(|paste| paste.pending_s3_key.as_ref()).collect();
         let ended = self.claims.values().filter(|claim| !claim.is_open());
-        let kept = ended.flat_map(|claim| claim.lease.heirs.keys());
+        let kept = ended.flat_map(|claim| claim.lease.pending_owners.keys());
         kept.filter(|key| !owed.contains(key)).cloned().collect()
     }
 
@@ -233,7 +234,7 @@ impl Reference {
             Status::Deleted => false,
             // Of a claim that nobody remembers nobody knows better.
             Status::Stale(_) => true,
-            Status::InProgress(Some(claim)) => !self.claims[&claim].lease.released,
+            Status::InProgress(Some(claim)) => !self.claims[&claim].lease.decremented,
             _ => true,
         };
         let holders = self.pastes.values().filter(|paste| paste.body == Some(body)).filter(holds);

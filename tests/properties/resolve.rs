@@ -19,18 +19,18 @@ impl Play<'_> {
                 Step::Claim { worker: *worker, size: *size, busy: *busy, after }
             }
             Action::Next(which) => self.next_step(*which)?,
-            Action::Release(which) => Step::Release(self.claim(*which)?),
+            Action::Decrement(which) => Step::Decrement(self.claim(*which)?),
             Action::DeleteObjects(which) => {
                 let id = self.claim(*which)?;
                 self.reference.claims[&id].in_hand.as_ref()?;
                 Step::DeleteObjects(id)
             }
             Action::Finish(which) => self.finish(*which, alone)?,
-            Action::GiveBack(which) => Step::GiveBack(self.claim(*which)?),
-            Action::Silence(which) => Step::Silence(self.claim(*which)?),
+            Action::Release(which) => Step::Release(self.claim(*which)?),
+            Action::ExpireLease(which) => Step::ExpireLease(self.claim(*which)?),
             Action::Sweep => Step::Sweep,
             Action::Lapse(which) => {
-                self.silence(self.claim(*which)?).await;
+                self.expire_lease(self.claim(*which)?).await;
                 Step::Sweep
             }
             Action::EndBackoff => {
@@ -54,12 +54,12 @@ impl Play<'_> {
             Action::PutBack(which) => self.put_back(*which)?,
             Action::EndByHand { claim, finished } => self.end_by_hand(*claim, *finished)?,
             Action::ForgetClaims => self.can_forget_claims().then_some(Step::ForgetClaims)?,
-            Action::GiveBackHeld(which, body) => {
-                self.held(*body, Step::GiveBack(self.claim(*which)?))
+            Action::ReleaseHeld(which, body) => {
+                self.held(*body, Step::Release(self.claim(*which)?))
             }
             Action::SweepHeld(body) => self.held(*body, Step::Sweep),
             Action::LapseHeld(which, body) => {
-                self.silence(self.claim(*which)?).await;
+                self.expire_lease(self.claim(*which)?).await;
                 self.held(*body, Step::Sweep)
             }
         };
@@ -71,11 +71,11 @@ impl Play<'_> {
         self.claims.iter().rev().find(own).copied()
     }
 
-    /// A finish that is due, or one that comes before the release.
+    /// A finish that is due, or one that comes before the decrement.
     fn finish(&self, which: usize, alone: bool) -> Option<Step> {
         let id = self.claim(which)?;
         let claim = &self.reference.claims[&id];
-        // Too early is refused only as long as nobody else releases the claim.
+        // Too early is refused only as long as nobody else decrements the claim.
         let early = claim.in_hand.is_none() && (alone || claim.lease.reset);
         (early || claim.refused.is_some()).then_some(Step::Finish(id))
     }
@@ -101,7 +101,7 @@ impl Play<'_> {
         let id = *unfinished.get(which % unfinished.len().max(1))?;
         let claim = &self.reference.claims[&id];
         Some(match (&claim.in_hand, &claim.refused) {
-            (None, _) => Step::Release(id),
+            (None, _) => Step::Decrement(id),
             (Some(_), None) => Step::DeleteObjects(id),
             (Some(_), Some(_)) => Step::Finish(id),
         })
@@ -127,11 +127,11 @@ impl Play<'_> {
     /// owes nothing: for the others whoever deletes them is to blame.
     fn remove(&self, which: usize) -> Option<Step> {
         let holds_nothing = |paste: &Paste| match paste.status {
-            Status::InProgress(Some(id)) => self.reference.claims[&id].lease.released,
+            Status::InProgress(Some(id)) => self.reference.claims[&id].lease.decremented,
             Status::InProgress(None) | Status::Stale(_) => false,
             Status::NotExpired | Status::Deleted => paste.body.is_none(),
         };
-        let harmless = |paste: &Paste| paste.doomed_key.is_none() && holds_nothing(paste);
+        let harmless = |paste: &Paste| paste.pending_s3_key.is_none() && holds_nothing(paste);
         let (claimed, others): (Vec<_>, Vec<_>) = (self.reference.pastes.iter())
             .filter(|(_, paste)| !self.right_counts || harmless(paste))
             .partition(|(_, paste)| matches!(paste.status, Status::InProgress(Some(_))));
@@ -150,25 +150,23 @@ impl Play<'_> {
         Some(Step::PutBack { code: (*code).clone(), found: paste.status })
     }
 
-    /// A claim that is not released can only be marked as reset: its worker would wait for ever for
-    /// the release of a finished one.
+    /// A claim that is not decremented can only be marked as reset: its worker would wait for ever for
+    /// the decrement of a finished one.
     fn end_by_hand(&self, which: usize, finished: bool) -> Option<Step> {
         let id = self.claim(which)?;
-        let finished = finished && self.reference.claims[&id].lease.released;
+        let finished = finished && self.reference.claims[&id].lease.decremented;
         Some(Step::EndByHand { claim: id, finished })
     }
 
     /// Where counts must stay right and nothing may be lost, no claim may know more than its rows.
     fn can_forget_claims(&self) -> bool {
         let tells = |paste: &Paste| match paste.status {
-            Status::InProgress(Some(id)) => self.reference.claims[&id].lease.released,
+            Status::InProgress(Some(id)) => self.reference.claims[&id].lease.decremented,
             _ => false,
         };
-        let owes = self
-            .reference
-            .claims
-            .values()
-            .any(|claim| claim.lease.heirs.keys().any(|k| self.reference.objects.contains(k)));
+        let owes = self.reference.claims.values().any(|claim| {
+            claim.lease.pending_owners.keys().any(|k| self.reference.objects.contains(k))
+        });
         !self.right_counts || !owes && !self.reference.pastes.values().any(tells)
     }
 

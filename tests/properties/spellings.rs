@@ -18,8 +18,8 @@ pub enum User {
         expired: usize,
         live: usize,
     },
-    /// A paste whose body was released, and whose object could not be deleted.
-    Debtor,
+    /// A paste whose body was decremented, and whose object could not be deleted.
+    PendingRow,
 }
 
 /// Who uses which spelling of which key.
@@ -30,7 +30,7 @@ pub fn users() -> impl Strategy<Value = Users> {
         3 => Just(User::Nobody),
         3 => (1..3_usize).prop_map(|expired| User::Content { expired, live: 0 }),
         2 => (0..2_usize, 1..3_usize).prop_map(|(expired, live)| User::Content { expired, live }),
-        1 => Just(User::Debtor),
+        1 => Just(User::PendingRow),
     ];
     vec(user, GROUPS * SPELLINGS)
 }
@@ -68,7 +68,7 @@ fn expected(users: &Users) -> Left {
             let key = format!("{group} {which}");
             match *user {
                 User::Nobody => {}
-                User::Content { live: 0, .. } | User::Debtor => {
+                User::Content { live: 0, .. } | User::PendingRow => {
                     left.pastes.insert(key, 1);
                 }
                 User::Content { live, .. } => {
@@ -83,7 +83,7 @@ fn expected(users: &Users) -> Left {
 
 async fn plant(world: &World, users: &Users) {
     world.run_sql("TRUNCATE pastes, content, deletion_claims").await;
-    let owe = "INSERT INTO pastes (short_code, expires_at, doomed_key)
+    let owe = "INSERT INTO pastes (short_code, expires_at, pending_s3_key)
                VALUES ($1, now() - interval '1 minute', $2)";
     for (n, user) in users.iter().enumerate() {
         let (group, which) = (n / SPELLINGS, n % SPELLINGS);
@@ -96,8 +96,8 @@ async fn plant(world: &World, users: &Users) {
                     world.put_row(&code(n), &hash(&key), Some(&key), 1, expires).await;
                 }
             }
-            User::Debtor => {
-                world.db.execute(owe, &[&code(0), &key]).await.expect("debtor");
+            User::PendingRow => {
+                world.db.execute(owe, &[&code(0), &key]).await.expect("pending row");
             }
         }
         world.upload(&key, &object(group)).await;

@@ -9,8 +9,8 @@ use std::{
 use deadpool_postgres::Pool;
 use futures_util::future::join_all;
 use paste_cleanup::{
-    claim::{Claim, Released},
-    worker::{Worker, delete_objects::ObjectsGone},
+    claim::{Claim, Decremented},
+    worker::{Worker, batch::delete_objects::ObjectsGone},
 };
 use tokio_postgres::{Client, types::ToSql};
 
@@ -46,7 +46,7 @@ pub fn size_bytes(body: u8) -> i64 {
 pub struct Held {
     pub worker: Arc<Worker>,
     pub claim: Claim,
-    pub released: Option<Released>,
+    pub decremented: Option<Decremented>,
     pub gone: Option<Arc<ObjectsGone>>,
 }
 
@@ -167,7 +167,7 @@ impl Stage {
 
     async fn plant_pastes(&self, scene: &Reference) {
         let plant = "INSERT INTO pastes (short_code, content_hash, expires_at, deletion_status,
-                                         deletion_initiated_at, attempts, retry_at, doomed_key,
+                                         deletion_initiated_at, attempts, retry_at, pending_s3_key,
                                          last_error, claim_id)
                      VALUES ($1, $2, $3, $4::text,
                              CASE $4 WHEN 'NOT_EXPIRED' THEN NULL
@@ -194,7 +194,7 @@ impl Stage {
                 Status::Stale(claim) => Some(claim),
                 Status::NotExpired | Status::Deleted => None,
             };
-            let (attempts, owed) = (paste.attempts, &paste.doomed_key);
+            let (attempts, owed) = (paste.attempts, &paste.pending_s3_key);
             let row: [&(dyn ToSql + Sync); 9] =
                 [code, &hash, &expires, &status, &attempts, &retry, owed, &error, &claim];
             self.world.db.execute(&plant, &row).await.expect("paste");

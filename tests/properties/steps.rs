@@ -13,11 +13,11 @@ pub enum Step {
         busy: bool,
         after: Option<i64>,
     },
-    Release(i64),
+    Decrement(i64),
     DeleteObjects(i64),
     Finish(i64),
-    GiveBack(i64),
-    Silence(i64),
+    Release(i64),
+    ExpireLease(i64),
     Sweep,
     EndBackoff(Vec<(String, i64)>),
     Put {
@@ -61,9 +61,9 @@ pub enum Step {
 pub enum Answer {
     Done,
     Claimed(Option<(i64, BTreeMap<String, Taken>)>),
-    Released {
-        /// Doomed keys with their heirs.
-        doomed: BTreeMap<String, String>,
+    Decremented {
+        /// PendingDelete keys with their pending_owners.
+        unreferenced: BTreeMap<String, String>,
         bytes: i64,
         /// Bodies whose count was wrong.
         drift: usize,
@@ -76,7 +76,7 @@ pub enum Answer {
         gone: u64,
         failed: BTreeSet<String>,
     },
-    GivenBack(Sweep),
+    Released(Sweep),
     /// The claim was reset: nothing was done.
     Lost,
     /// The claim is not in the expected state: nothing was done.
@@ -100,7 +100,7 @@ pub struct Sweep {
     /// Rows that stay in progress, because somebody holds their content row.
     pub left: usize,
     pub dead_letters: usize,
-    pub strays: u64,
+    pub stranded: u64,
 }
 
 impl Sweep {
@@ -109,7 +109,7 @@ impl Sweep {
         self.rows += more.rows;
         self.left += more.left;
         self.dead_letters += more.dead_letters;
-        self.strays += more.strays;
+        self.stranded += more.stranded;
     }
 }
 
@@ -117,7 +117,7 @@ impl Step {
     /// The claim whose row it may lock.
     pub fn claim(&self) -> Option<i64> {
         match self {
-            Self::Release(id) | Self::Finish(id) | Self::GiveBack(id) | Self::Silence(id) => {
+            Self::Decrement(id) | Self::Finish(id) | Self::Release(id) | Self::ExpireLease(id) => {
                 Some(*id)
             }
             Self::PutBack { found: Status::InProgress(id), .. } => *id,

@@ -6,8 +6,8 @@ use super::story::{
     Action, BODIES, CODES, Drift, Keys, Kind, Owner, Planted, Story, Until, WORKERS,
 };
 
-/// `strays`: how often something is in progress without a claim that anybody remembers.
-fn planted(strays: u32) -> impl Strategy<Value = Planted> {
+/// `stranded`: how often something is in progress without a claim that anybody remembers.
+fn planted(stranded: u32) -> impl Strategy<Value = Planted> {
     let kind = prop_oneof![
         8 => Just(Kind::Expired),
         2 => Just(Kind::ExpiresLater),
@@ -16,9 +16,9 @@ fn planted(strays: u32) -> impl Strategy<Value = Planted> {
         1 => (1..4_i16).prop_map(Kind::BacksOff),
         1 => (1..4_i16).prop_map(Kind::Owes),
         1 => Just(Kind::Tombstone),
-        strays => Just(Kind::Stray),
-        strays => Just(Kind::Deferred),
-        strays => (1..4_i64).prop_map(Kind::Forgotten),
+        stranded => Just(Kind::Stray),
+        stranded => Just(Kind::Deferred),
+        stranded => (1..4_i64).prop_map(Kind::Forgotten),
     ];
     (0..BODIES, kind).prop_map(|(body, kind)| Planted { body, kind })
 }
@@ -48,11 +48,11 @@ fn step() -> impl Strategy<Value = Action> {
     prop_oneof![
         10 => claim(),
         20 => which.clone().prop_map(Action::Next),
-        2 => which.clone().prop_map(Action::Release),
+        2 => which.clone().prop_map(Action::Decrement),
         2 => which.clone().prop_map(Action::DeleteObjects),
         2 => which.clone().prop_map(Action::Finish),
-        2 => which.clone().prop_map(Action::GiveBack),
-        3 => which.clone().prop_map(Action::Silence),
+        2 => which.clone().prop_map(Action::Release),
+        3 => which.clone().prop_map(Action::ExpireLease),
         3 => Just(Action::Sweep),
         4 => which.clone().prop_map(Action::Lapse),
         5 => (0..CODES, 0..BODIES, until())
@@ -82,7 +82,7 @@ fn batch() -> impl Strategy<Value = Vec<Action>> {
     let meddling = [meddle(), meddle(), meddle(), meddle()];
     (claim(), refuse, meddling).prop_map(|(claim, refuse, [one, two, three, four])| {
         let steps = [
-            [Some(claim), refuse, one, Some(Action::Release(0)), two],
+            [Some(claim), refuse, one, Some(Action::Decrement(0)), two],
             [Some(Action::DeleteObjects(0)), three, four, Some(Action::Finish(0)), None],
         ];
         steps.into_iter().flatten().flatten().collect()
@@ -104,7 +104,7 @@ fn turn() -> impl Strategy<Value = Action> {
 /// What another transaction may be in the way of.
 fn held() -> impl Strategy<Value = Action> {
     prop_oneof![
-        2 => (0..8_usize, 0..BODIES).prop_map(|(which, body)| Action::GiveBackHeld(which, body)),
+        2 => (0..8_usize, 0..BODIES).prop_map(|(which, body)| Action::ReleaseHeld(which, body)),
         1 => (0..BODIES).prop_map(Action::SweepHeld),
         2 => (0..8_usize, 0..BODIES).prop_map(|(which, body)| Action::LapseHeld(which, body)),
     ]
@@ -128,10 +128,10 @@ pub fn stories() -> impl Strategy<Value = Story> {
     one_by_one(1)
 }
 
-fn one_by_one(strays: u32) -> impl Strategy<Value = Story> {
+fn one_by_one(stranded: u32) -> impl Strategy<Value = Story> {
     let one = prop_oneof![10 => step(), 3 => turn(), 1 => held()].prop_map(|action| vec![action]);
     let chapter = prop_oneof![9 => one, 1 => batch()];
-    (vec(planted(strays), 1..16), owner(), vec(chapter, 1..22)).prop_map(
+    (vec(planted(stranded), 1..16), owner(), vec(chapter, 1..22)).prop_map(
         |(graph, owner, chapters)| {
             let scenes = chapters.into_iter().flatten().map(|action| vec![action]).collect();
             Story { graph, drift: Vec::new(), owner, scenes }

@@ -48,11 +48,11 @@ pub enum Kind {
     Expired,
     ExpiresLater,
     NeverExpires,
-    /// Its worker fell silent so often; it is due again.
+    /// Its worker fell expired so often; it is due again.
     CameBack(i16),
     /// The same, and it still waits.
     BacksOff(i16),
-    /// Its reference is released, its object could not be deleted.
+    /// Its reference is decremented, its object could not be deleted.
     Owes(i16),
     Tombstone,
     /// In progress without a claim: something else marked it.
@@ -91,13 +91,13 @@ pub enum Action {
     },
     /// The next step of the claim in the usual order; a zombie goes on as if nothing had happened.
     Next(usize),
-    Release(usize),
+    Decrement(usize),
     DeleteObjects(usize),
-    /// Before the release, too: the fence must refuse it.
+    /// Before the decrement, too: the fence must refuse it.
     Finish(usize),
-    GiveBack(usize),
-    /// Its worker does not beat any more.
-    Silence(usize),
+    Release(usize),
+    /// Its worker does not heartbeat any more.
+    ExpireLease(usize),
     /// The watchdog looks.
     Sweep,
     /// Both, at once.
@@ -129,10 +129,10 @@ pub enum Action {
     },
     /// The claims are truncated.
     ForgetClaims,
-    /// While another transaction holds a body: a claim is given back, or a sweep looks.
-    GiveBackHeld(usize, u8),
+    /// While another transaction holds a body: a claim is released, or a sweep looks.
+    ReleaseHeld(usize, u8),
     SweepHeld(u8),
-    /// The same sweep, after a worker fell silent.
+    /// The same sweep, after a worker fell expired.
     LapseHeld(usize, u8),
 }
 

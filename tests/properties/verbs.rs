@@ -25,7 +25,7 @@ pub fn class(paste: &Paste) -> i16 {
 
 impl Reference {
     /// Does the step, and says what it must answer. Where the product is free (the number of a
-    /// claim, which of several rows is heir), its own answer is taken if it is an allowed one.
+    /// claim, which of several rows is pending_owner), its own answer is taken if it is an allowed one.
     pub fn follow(&mut self, step: &Step, said: &Answer) -> Answer {
         match step {
             Step::Claim { worker, size, busy, after } => {
@@ -35,16 +35,16 @@ impl Reference {
                 };
                 Answer::Claimed(self.claim(*worker, *size, *busy, *after, id))
             }
-            Step::Release(id) => self.release(*id, said),
+            Step::Decrement(id) => self.decrement(*id, said),
             Step::DeleteObjects(id) => self.delete_objects(*id),
             Step::Finish(id) => self.finish(*id),
-            Step::GiveBack(id) => Answer::GivenBack(match self.claims[id].is_open() {
+            Step::Release(id) => Answer::Released(match self.claims[id].is_open() {
                 true => self.reset(*id, false),
                 false => Sweep::default(),
             }),
-            Step::Silence(id) => {
+            Step::ExpireLease(id) => {
                 let claim = self.claim_mut(*id);
-                claim.lease.silent = claim.is_open();
+                claim.lease.expired = claim.is_open();
                 Answer::Done
             }
             Step::Sweep => Answer::Swept(self.sweep()),
@@ -111,7 +111,7 @@ impl Reference {
             paste.status = Status::InProgress(Some(id));
             let taken = Taken {
                 body: paste.body,
-                doomed_key: paste.doomed_key.clone(),
+                pending_s3_key: paste.pending_s3_key.clone(),
                 attempts: paste.attempts,
             };
             claim.taken.insert(code.clone(), taken);
@@ -122,20 +122,24 @@ impl Reference {
         Some((id, taken))
     }
 
-    fn release(&mut self, id: i64, said: &Answer) -> Answer {
+    fn decrement(&mut self, id: i64, said: &Answer) -> Answer {
         let claim = self.claim_mut(id);
         if claim.lease.reset {
             return Answer::Lost;
         }
         let mut drift = 0;
-        if !claim.lease.released {
-            claim.lease.released = true;
-            claim.lease.silent = false;
+        if !claim.lease.decremented {
+            claim.lease.decremented = true;
+            claim.lease.expired = false;
             drift = self.let_go(id, said);
         }
         let claim = self.claim_mut(id);
-        claim.in_hand = Some(claim.lease.heirs.clone());
-        Answer::Released { doomed: claim.lease.heirs.clone(), bytes: claim.bytes, drift }
+        claim.in_hand = Some(claim.lease.pending_owners.clone());
+        Answer::Decremented {
+            unreferenced: claim.lease.pending_owners.clone(),
+            bytes: claim.bytes,
+            drift,
+        }
     }
 
     /// The batch's references go, and with the last one the body. Says how many counts were wrong.
@@ -144,8 +148,8 @@ impl Reference {
         let ours = Status::InProgress(Some(id));
         let is_ours = |code: &String| self.pastes.get(code).is_some_and(|row| row.status == ours);
         // What something else has put back or deleted holds what the tables say.
-        let strays = taken.iter().filter(|(code, _)| !is_ours(code));
-        let strays: BTreeSet<u8> = strays.filter_map(|(_, taken)| taken.body).collect();
+        let stranded = taken.iter().filter(|(code, _)| !is_ours(code));
+        let stranded: BTreeSet<u8> = stranded.filter_map(|(_, taken)| taken.body).collect();
         let mine: BTreeSet<String> = taken.keys().filter(|code| is_ours(code)).cloned().collect();
         let bodies: BTreeSet<u8> = taken.values().filter_map(|taken| taken.body).collect();
         let mut drift = 0;
@@ -156,7 +160,7 @@ impl Reference {
             let references = i32::try_from(references).expect("a small batch");
             let key = self.content.get(&body).map(|content| &content.key);
             let is_newer = key.is_some_and(|key| !self.claims[&id].stored.contains(key));
-            let is_newer = is_newer || strays.contains(&body);
+            let is_newer = is_newer || stranded.contains(&body);
             let is_doubtful = is_newer || self.is_needed(body);
             let others = if is_doubtful { self.holders(body) } else { 0 };
             let Some(content) = self.content.get_mut(&body) else {
@@ -171,25 +175,25 @@ impl Reference {
             content.ref_count = others;
             if others == 0 {
                 let key = self.content.remove(&body).expect("just seen").key;
-                let heir = allowed_heir(said, &key, &codes);
+                let pending_owner = allowed_pending_owner(said, &key, &codes);
                 let claim = self.claim_mut(id);
                 claim.bytes += size_bytes(body);
-                claim.lease.heirs.insert(key, heir);
+                claim.lease.pending_owners.insert(key, pending_owner);
             }
         }
         drift
     }
 
-    /// What the release doomed and what the rows owe from earlier, but what S3 refuses.
+    /// What the decrement unreferenced and what the rows owe from earlier, but what S3 refuses.
     fn delete_objects(&mut self, id: i64) -> Answer {
         let claim = &self.claims[&id];
         let owed = (claim.taken.iter())
-            .filter_map(|(code, taken)| Some((taken.doomed_key.clone()?, code.clone())));
-        let doomed: BTreeMap<String, String> =
-            claim.in_hand.clone().expect("released").into_iter().chain(owed).collect();
+            .filter_map(|(code, taken)| Some((taken.pending_s3_key.clone()?, code.clone())));
+        let unreferenced: BTreeMap<String, String> =
+            claim.in_hand.clone().expect("decremented").into_iter().chain(owed).collect();
         let refuses = |key: &String| self.refusing.as_ref().is_some_and(|text| key.contains(text));
         let (refused, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            doomed.into_iter().partition(|(key, _)| refuses(key));
+            unreferenced.into_iter().partition(|(key, _)| refuses(key));
         self.objects.retain(|key| !gone.contains_key(key));
         self.claim_mut(id).refused = Some(refused);
         Answer::Deleted(gone.len())
@@ -197,10 +201,11 @@ impl Reference {
 }
 
 /// Any row of the batch that held the body may owe its key.
-fn allowed_heir(said: &Answer, key: &str, holders: &BTreeSet<&String>) -> String {
-    let Answer::Released { doomed, .. } = said else {
+fn allowed_pending_owner(said: &Answer, key: &str, holders: &BTreeSet<&String>) -> String {
+    let Answer::Decremented { unreferenced, .. } = said else {
         return "nobody".into();
     };
-    let heir = doomed.get(key).filter(|heir| holders.contains(heir));
-    heir.cloned().unwrap_or_else(|| format!("one of {holders:?}"))
+    let pending_owner =
+        unreferenced.get(key).filter(|pending_owner| holders.contains(pending_owner));
+    pending_owner.cloned().unwrap_or_else(|| format!("one of {holders:?}"))
 }

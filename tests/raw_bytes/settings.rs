@@ -133,8 +133,8 @@ fn odd_settings() -> impl Strategy<Value = Settings> {
         settings.worker.concurrency = concurrency % 100;
         settings.postgres.pool_size = pool_size % 2000;
         settings.worker.max_attempts = max_attempts;
-        let [beat, stuck, ttl, tick] = durations.map(|(s, ns)| Duration::new(s, ns));
-        (settings.worker.heartbeat_interval, settings.watchdog.stuck_after) = (beat, stuck);
+        let [heartbeat, stuck, ttl, tick] = durations.map(|(s, ns)| Duration::new(s, ns));
+        (settings.worker.heartbeat_interval, settings.watchdog.stuck_after) = (heartbeat, stuck);
         (settings.lock.ttl, settings.watchdog.tick) = (ttl, tick);
         settings
     })

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{World, invariants::Store};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a call is answered.
 #[derive(Clone)]
@@ -155,7 +155,7 @@ impl FaultyS3 {
     }
 
     /// Waits until every late and repeated deletion has happened.
-    pub async fn settled(&self) {
+    pub async fn resolved(&self) {
         while self.figures.pending.load(Relaxed) > 0 {
             sleep(Duration::from_millis(20)).await;
         }
@@ -251,7 +251,7 @@ impl Mood {
 
 async fn at_least(count: &watch::Sender<usize>, times: usize) {
     let mut count = count.subscribe();
-    let waited = tokio::time::timeout(PATIENCE, count.wait_for(|seen| *seen >= times)).await;
+    let waited = tokio::time::timeout(TIMEOUT, count.wait_for(|seen| *seen >= times)).await;
     assert!(waited.is_ok(), "not called {times} times");
 }
 

@@ -52,7 +52,7 @@ struct PasteRow {
     expired: bool,
     status: String,
     claimed: bool,
-    doomed_key: Option<String>,
+    pending_s3_key: Option<String>,
 }
 
 struct ContentRow {
@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// Called before objects are deleted: whoever is still counted must not lose its body. Keys are
-    /// never used twice, so this holds at any time after the release. Waits while Postgres is away.
+    /// never used twice, so this holds at any time after the decrement. Waits while Postgres is away.
     pub async fn watch_deletion(&self, keys: &[String]) {
         loop {
             if let Some(db) = try_connect(&self.database_url).await
@@ -151,7 +151,7 @@ impl Findings {
 
 async fn pastes(db: &Client) -> BTreeMap<String, PasteRow> {
     let sql = "SELECT short_code, content_hash, coalesce(expires_at <= now(), false),
-                      deletion_status::text, claim_id IS NOT NULL, doomed_key FROM pastes";
+                      deletion_status::text, claim_id IS NOT NULL, pending_s3_key FROM pastes";
     let rows = db.query(sql, &[]).await.expect("pastes");
     let paste = |row: tokio_postgres::Row| {
         let paste = PasteRow {
@@ -159,7 +159,7 @@ async fn pastes(db: &Client) -> BTreeMap<String, PasteRow> {
             expired: row.get(2),
             status: row.get(3),
             claimed: row.get(4),
-            doomed_key: row.get(5),
+            pending_s3_key: row.get(5),
         };
         (row.get(0), paste)
     };
@@ -222,9 +222,9 @@ fn counts_are_right(
         (says != holders || holders == 0)
             .then(|| format!("body {} counts {says}, is held by {holders}", hex(hash)))
     });
-    let homeless = recount.keys().filter(|hash| !contents.contains_key(**hash));
-    let homeless = homeless.map(|hash| format!("body {} has no content row", hex(hash)));
-    miscounted.chain(homeless).collect()
+    let unowned = recount.keys().filter(|hash| !contents.contains_key(**hash));
+    let unowned = unowned.map(|hash| format!("body {} has no content row", hex(hash)));
+    miscounted.chain(unowned).collect()
 }
 
 fn objects_are_known(
@@ -235,7 +235,7 @@ fn objects_are_known(
 ) -> Vec<String> {
     // A tombstone is never worked on again: what only it knows stays for ever.
     let owing = pastes.values().filter(|paste| paste.status != "DELETED");
-    let owed = owing.filter_map(|paste| paste.doomed_key.as_ref());
+    let owed = owing.filter_map(|paste| paste.pending_s3_key.as_ref());
     let known: BTreeSet<&String> = contents.values().map(|c| &c.key).chain(owed).collect();
     let orphans =
         keys.iter().filter(|key| !known.contains(key) && !expected.in_doubt.contains(*key));

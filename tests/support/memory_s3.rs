@@ -18,7 +18,7 @@ use axum::{
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::sync::watch;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Object {
     body: Bytes,
@@ -122,7 +122,7 @@ impl MemoryS3 {
 
     pub async fn held(&self) {
         let mut held = self.is_held.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, held.wait_for(|held| *held > 0)).await;
+        let waited = tokio::time::timeout(TIMEOUT, held.wait_for(|held| *held > 0)).await;
         assert!(waited.is_ok(), "nothing was held");
     }
 

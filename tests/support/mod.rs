@@ -36,8 +36,13 @@ use paste_cleanup::{
     objects::Objects,
     postgres::Target,
     shutdown::Shutdown,
-    watchdog::{Look, Swept, sweep},
-    worker::{PhaseTimes, Worker, claim::Wanted, run::Options, summary::Summary},
+    watchdog::{Depth, Swept, sweep},
+    worker::{
+        Worker,
+        batch::claim::Wanted,
+        report::{PhaseTimes, Summary},
+        run::Options,
+    },
 };
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
@@ -214,7 +219,7 @@ impl World {
             In(seconds) => Some(seconds),
             Never => None,
         };
-        let put = include_str!("../../sql/queries/put.sql");
+        let put = include_str!("../../sql/queries/ctl/put_paste.sql");
         let size = size as i64;
         self.db
             .query_one(put, &[&short_code, &hash, &key, &size, &seconds])
@@ -309,7 +314,7 @@ impl World {
     }
 
     /// Makes every open claim look as if its worker had been silent for so long.
-    pub async fn silence_claims(&self, seconds: f64) {
+    pub async fn expire_leases(&self, seconds: f64) {
         let sql = "UPDATE deletion_claims SET heartbeat_at = now() - $1 * interval '1 second'
                    WHERE finished_at IS NULL AND reset_at IS NULL";
         self.db.execute(sql, &[&seconds]).await.expect("silence");
@@ -335,7 +340,7 @@ impl World {
     }
 
     pub async fn sweep_with(&self, settings: &Settings) -> Swept {
-        sweep(&self.watchdog_pool(), settings, Look::Thorough).await.expect("sweep")
+        sweep(&self.watchdog_pool(), settings, Depth::Thorough).await.expect("sweep")
     }
 
     /// Lets the fleet erase a paste. Until it has, an audit takes the tables for the wrong ones.
@@ -378,8 +383,8 @@ pub async fn claim_some(worker: &Worker, size: u32) -> Claim {
 
 /// The steps after the claim, to the end.
 pub async fn carry_out(worker: &Worker, claim: &Claim) {
-    let released = worker.release(claim).await.expect("release");
-    let objects = worker.delete_objects(claim, &released).await.expect("delete objects");
+    let decremented = worker.decrement(claim).await.expect("decrement");
+    let objects = worker.delete_objects(claim, &decremented).await.expect("delete objects");
     worker.evict(claim).await;
     worker.finish(claim, &objects, &PhaseTimes::default()).await.expect("finish");
 }

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 /// What is waited for happens within seconds; a busy machine may need a minute.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that is about to be started. Its environment holds nothing but what it is given.
 pub struct Process {
@@ -89,12 +89,12 @@ impl Process {
 impl Running {
     /// Reads log lines until one contains the text.
     pub async fn until_it_says(&mut self, text: &str) -> String {
-        let patience = tokio::time::sleep(PATIENCE * 2);
-        tokio::pin!(patience);
+        let outage_timeout = tokio::time::sleep(TIMEOUT * 2);
+        tokio::pin!(outage_timeout);
         loop {
             let line = tokio::select! {
                 line = self.stderr.next_line() => line.ok().flatten(),
-                () = &mut patience => None,
+                () = &mut outage_timeout => None,
             };
             let Some(line) = line else {
                 panic!("it never said {text:?} but: {:#?}", self.seen);
@@ -118,7 +118,7 @@ impl Running {
 
     /// Waits for its end, with all that it printed. A program that never ends fails its test.
     pub async fn end(self) -> Ended {
-        let ended = tokio::time::timeout(PATIENCE * 3, self.end_at_last()).await;
+        let ended = tokio::time::timeout(TIMEOUT * 3, self.end_at_last()).await;
         ended.expect("it ends")
     }
 

@@ -97,7 +97,7 @@ impl Drop for SeaweedFs {
     }
 }
 
-/// Waits until the store keeps and gives back, and has the bucket: it answers before it has found
+/// Waits until the store keeps and releases, and has the bucket: it answers before it has found
 /// all its parts.
 pub async fn s3_answers(s3: &S3, bucket: &str) {
     let tries = async {

@@ -1,7 +1,7 @@
 //! How much the server does for the statements of a batch: counted, so that a busy machine changes
 //! nothing. What the planner knows of the tables is a part of it. `ops/bench --plans` prints it, too.
 
-use paste_cleanup::{postgres::BY_KEY, worker::ONE_PLAN};
+use paste_cleanup::postgres::planner::{BY_DUE_INDEX, BY_KEY};
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 /// Four times the rows must not be six times the work. Quadratic is sixteen times.
@@ -25,27 +25,27 @@ macro_rules! query {
 
 /// The statements that go by more than one row, with their arguments in SQL.
 const STATEMENTS: [((&str, &str), &str); 18] = [
-    (query!("claim"), "gen_random_uuid(), cardinality(codes()), NULL, 9, true"),
-    (query!("claim_candidates"), "cardinality(codes()), 9, NULL"),
-    (query!("release_lock_content"), "hashes(), claim()"),
-    (query!("release_rows"), "claim()"),
-    (query!("release_still_needed"), "hashes()"),
-    (query!("release_count_holders"), "hashes()"),
-    (query!("release_subtract"), "hashes(), array_fill(1, ARRAY[cardinality(hashes())])"),
-    (query!("release_recount"), "hashes(), array_fill(1::bigint, ARRAY[cardinality(hashes())])"),
-    (query!("release_doom"), "hashes()"),
-    (query!("finish_there"), "codes(), claim()"),
-    (query!("finish_delete"), "claim(), codes()"),
-    (query!("finish_bury"), "claim(), codes()"),
-    (query!("detach"), "claim(), codes(), codes(), codes(), true, 5, 900, flags()"),
-    (query!("reset_lock"), "claim()"),
-    (query!("reset_heirs"), "claim(), codes(), codes(), codes()"),
-    (query!("reset_spare_rows"), "claim(), cardinality(codes()), codes()"),
-    (query!("reset_defer"), "codes(), codes(), 900"),
-    (query!("reset_pastes"), "claim(), false, true, NULL, NULL, 900, 5, codes(), false"),
+    (query!("claim/claim"), "gen_random_uuid(), cardinality(codes()), NULL, 9, true"),
+    (query!("claim/candidates"), "cardinality(codes()), 9, NULL"),
+    (query!("decrement/lock_content"), "hashes(), claim()"),
+    (query!("decrement/count_rows"), "claim()"),
+    (query!("decrement/still_referenced"), "hashes()"),
+    (query!("content/count_references"), "hashes()"),
+    (query!("decrement/subtract"), "hashes(), array_fill(1, ARRAY[cardinality(hashes())])"),
+    (query!("content/recount"), "hashes(), array_fill(1::bigint, ARRAY[cardinality(hashes())])"),
+    (query!("content/delete_unreferenced"), "hashes()"),
+    (query!("finish/existing_rows"), "codes(), claim()"),
+    (query!("finish/delete_rows"), "claim(), codes()"),
+    (query!("finish/write_tombstones"), "claim(), codes()"),
+    (query!("claim/fail_rows"), "claim(), codes(), codes(), codes(), true, 5, 900, flags()"),
+    (query!("reset/lock_rows"), "claim()"),
+    (query!("reset/assign_pending_keys"), "claim(), codes(), codes(), codes()"),
+    (query!("reset/spare_rows"), "claim(), cardinality(codes()), codes()"),
+    (query!("reset/defer_rows"), "codes(), codes(), 900"),
+    (query!("reset/reset_rows"), "claim(), false, true, NULL, NULL, 900, 5, codes(), false"),
 ];
 
-/// How the sessions of the fleet plan: a release or finish, a reset, and the part of a reset that puts
+/// How the sessions of the fleet plan: a decrement or finish, a reset, and the part of a reset that puts
 /// rows back in their order.
 const SESSIONS: [&str; 3] = [
     BY_KEY,
@@ -114,7 +114,7 @@ pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error
     for ((name, sql), arguments) in STATEMENTS {
         let mut most = Work::default();
         for session in SESSIONS {
-            let more = if name.starts_with("claim") { ONE_PLAN } else { "SET LOCAL jit = off" };
+            let more = if name.starts_with("claim") { BY_DUE_INDEX } else { "SET LOCAL jit = off" };
             client.batch_execute(&format!("BEGIN; {session}; {more}")).await?;
             let work = work(client, sql, arguments).await?;
             client.batch_execute("ROLLBACK").await?;

@@ -9,24 +9,24 @@ use uuid::Uuid;
 use super::finding::{Outcome, left_out, ok, warning};
 use crate::{
     audit::{CHECK, Report, Sample, sample},
-    cli::thousands,
     config::Settings,
+    format::thousands,
     objects::{KEYS_PER_CALL, Objects},
 };
 
 const LOOK: &str = "`cleanupctl audit` looks at all of them and changes nothing";
 const REPAIR: &str = "`cleanupctl audit --repair` repairs what can be repaired";
 const END_PREFIX: &str = "let s3.prefix end in '/' and run `cleanupctl migrate --rebind-bucket`";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Younger ones may belong to writers who have not committed yet.
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) async fn bodies(objects: &Objects, settings: &Settings) -> Result<Outcome> {
-    Ok(match timeout(PATIENCE, look(objects, settings)).await {
+    Ok(match timeout(TIMEOUT, look(objects, settings)).await {
         Ok(Ok(report)) => judge(&report),
         // Workers need no right to list, and before the first run there is nothing to compare.
         Ok(Err(error)) => left_out(format!("{error:#}")),
-        Err(_) => left_out(format!("S3 took longer than {PATIENCE:?} for it")),
+        Err(_) => left_out(format!("S3 took longer than {TIMEOUT:?} for it")),
     })
 }
 
@@ -61,8 +61,8 @@ fn judge(report: &Report) -> Outcome {
         (report.orphans, "objects are known to no row"),
         (report.missing_objects, "bodies have no object"),
         (report.wrong_counts, "counts are wrong"),
-        (report.unheld_bodies, "bodies are held by nobody"),
-        (report.owed_bodies, "bodies are about to be deleted"),
+        (report.unreferenced_content, "bodies are held by nobody"),
+        (report.pending_deletions, "bodies are about to be deleted"),
         (report.ambiguous, "keys may be other spellings of content keys"),
     ]
     .into_iter()
@@ -85,7 +85,7 @@ fn why_not_repair(report: &Report) -> Option<(String, &'static str)> {
     if let Some(prefix) = report.warnings.first() {
         return Some((prefix.clone(), END_PREFIX));
     }
-    let suspicion = report.suspicion(report.orphans, report.unheld_bodies)?;
+    let suspicion = report.suspicion(report.orphans, report.unreferenced_content)?;
     let what = "so these may be the wrong tables or the wrong bucket";
     Some((format!("{suspicion}, {what}"), CHECK))
 }

@@ -15,7 +15,7 @@ use crate::{
     objects::{Objects, ObjectsError},
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const AWAY: &str = "S3 is unavailable";
 const LIFECYCLE: &str = "set a lifecycle rule that expires noncurrent versions and delete markers";
 
@@ -28,9 +28,9 @@ pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'
     };
     let used = settings.s3.checksum;
     let other = objects.with_checksum(the_other(used));
-    let Ok((probed, other)) = timeout(PATIENCE, join(objects.probe(), other.probe())).await else {
+    let Ok((probed, other)) = timeout(TIMEOUT, join(objects.probe(), other.probe())).await else {
         let silent = anyhow!(
-            "S3 did not answer within {PATIENCE:?}; check that it runs and that AWS_ENDPOINT_URL \
+            "S3 did not answer within {TIMEOUT:?}; check that it runs and that AWS_ENDPOINT_URL \
              is right"
         );
         return (Outcome::failed(&silent), Err(AWAY));
@@ -87,7 +87,7 @@ fn judge_deletes(
 /// Whether a deleted body is gone. With versions it is not: a DeleteObjects that names no version
 /// succeeds and adds a delete marker, whether versioning is on or suspended, under object lock, too.
 pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
-    let looked = timeout(PATIENCE, look_for_versions(objects)).await;
+    let looked = timeout(TIMEOUT, look_for_versions(objects)).await;
     Ok(looked.unwrap_or_else(|_| left_out(AWAY)))
 }
 

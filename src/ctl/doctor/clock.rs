@@ -10,9 +10,9 @@ use super::{
     postgres::failed,
     upkeep::upkeep,
 };
-use crate::{cli::thousands, config::Settings, redis::Redis};
+use crate::{config::Settings, format::thousands, redis::Redis};
 
-const TIMES: &str = include_str!("../../../sql/queries/doctor_times.sql");
+const TIMES: &str = sql!("doctor/times");
 const FAR_APART: f64 = 5.0;
 /// There may be millions, and the remedy is the same.
 const COUNTED: i64 = 10_000;
@@ -60,7 +60,7 @@ pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcom
         remedies.push("the watchdog's next sweep corrects claims and pastes, `cleanup-watchdog --once` does now");
     }
     if content.is_some() {
-        remedies.push("the release that counts content anew corrects its time");
+        remedies.push("the decrement that counts content anew corrects its time");
     }
     Ok(warning(
         format!("in the future, from when the server's clock was ahead: {}", all.join(", ")),

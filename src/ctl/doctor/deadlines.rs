@@ -34,7 +34,7 @@ pub(super) fn deadlines(settings: &Settings) -> Outcome {
     }
 }
 
-/// A release or finish holds its claim's row, so its beat waits until the transaction ends; other
+/// A decrement or finish holds its claim's row, so its heartbeat waits until the transaction ends; other
 /// phases are beaten for as long as they may take.
 fn stuck_early(settings: &Settings) -> Option<Broken> {
     let stuck_after = settings.watchdog.stuck_after;
@@ -73,7 +73,7 @@ fn stuck_late(settings: &Settings) -> Option<Broken> {
 fn s3(settings: &Settings) -> Option<Broken> {
     let (deadline, stuck_after) = (settings.s3.deadline, settings.watchdog.stuck_after);
     let why = match deadline {
-        _ if deadline < SHORTEST_S3 => "one slow answer, and a whole batch is given back".into(),
+        _ if deadline < SHORTEST_S3 => "one slow answer, and a whole batch is released".into(),
         _ if deadline > stuck_after => format!(
             "while S3 is away, workers that live keep their pastes for longer than dead ones \
              would (watchdog.stuck_after, {})",

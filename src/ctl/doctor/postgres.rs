@@ -10,8 +10,8 @@ use crate::{
     postgres::{Target, describe, remedy},
 };
 
-const SERVER: &str = include_str!("../../../sql/queries/doctor_server.sql");
-const DURABILITY: &str = include_str!("../../../sql/queries/doctor_durability.sql");
+const SERVER: &str = sql!("doctor/server");
+const DURABILITY: &str = sql!("doctor/durability");
 const OLDEST: i32 = 15;
 
 /// Connects as the programs do. Where only a server without writes answers, that one is looked at.
@@ -84,7 +84,7 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
     })
 }
 
-/// An acknowledged commit must stay: an object is deleted once its release is acknowledged.
+/// An acknowledged commit must stay: an object is deleted once its decrement is acknowledged.
 pub(super) async fn durability(client: &Client) -> Result<Outcome> {
     let row = client.query_one(DURABILITY, &[]).await.map_err(failed)?;
     let value = |name| row.get::<_, String>(name);
@@ -106,7 +106,7 @@ fn judge(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Outco
         ("on", "on") => ok(found),
         _ => warning(
             found,
-            "a crash of the machine can take back a release whose objects are gone: switch both on",
+            "a crash of the machine can take back a decrement whose objects are gone: switch both on",
         ),
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     config::{Settings, WhenUnavailable},
     printable::printable,
     redis::Redis,
-    worker::Lock,
+    worker::batch::Lock,
 };
 
 const OLDEST: u32 = 7;

@@ -9,8 +9,8 @@ use super::{
     postgres::failed,
 };
 
-const RIGHTS: &str = include_str!("../../../sql/queries/doctor_rights.sql");
-const LOGIN: &str = include_str!("../../../sql/queries/doctor_login.sql");
+const RIGHTS: &str = sql!("doctor/rights");
+const LOGIN: &str = sql!("doctor/login");
 /// So many are named; the remedy is the same for all.
 const NAMED: usize = 3;
 

@@ -1,4 +1,4 @@
-//! The standbys: an acknowledged release must outlive a failover, so one must be synchronous.
+//! The standbys: an acknowledged decrement must outlive a failover, so one must be synchronous.
 
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
@@ -8,7 +8,7 @@ use super::{
     postgres::failed,
 };
 
-const STANDBYS: &str = include_str!("../../../sql/queries/doctor_standbys.sql");
+const STANDBYS: &str = sql!("doctor/standbys");
 const SET: &str = "set synchronous_standby_names, for example to 'ANY 1 (*)'";
 
 pub(super) async fn synchronous(client: &Client) -> Result<Outcome> {
@@ -59,7 +59,7 @@ fn judge(standbys: &Standbys) -> Outcome {
         (_, 0, true) => warning(
             format!("{all} connected, none of them synchronous"),
             format!(
-                "a failover can take back a release whose objects are already deleted, and a new \
+                "a failover can take back a decrement whose objects are already deleted, and a new \
                  paste would share a body that is gone: {SET}, and promote a synchronous one only"
             ),
         ),

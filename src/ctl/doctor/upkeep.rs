@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{migrate, printable::printable};
 
-const TRANSACTIONS: &str = include_str!("../../../sql/queries/doctor_transactions.sql");
-const UPKEEP: &str = include_str!("../../../sql/queries/doctor_upkeep.sql");
+const TRANSACTIONS: &str = sql!("doctor/transactions");
+const UPKEEP: &str = sql!("doctor/upkeep");
 
 pub(super) async fn indexes(client: &Client) -> Result<Outcome> {
     let missing = migrate::missing_indexes(client).await.map_err(failed)?;

@@ -10,11 +10,11 @@ use super::{
     finding::{Outcome, ok, warning},
     postgres::failed,
 };
-use crate::{cli::thousands, config::Settings, fleet, printable::printable};
+use crate::{config::Settings, fleet, format::thousands, printable::printable};
 
-const SILENT: &str = include_str!("../../../sql/queries/doctor_silent.sql");
-const DEAD_LETTERS: &str = include_str!("../../../sql/queries/doctor_dead_letters.sql");
-const UNCLAIMABLE: &str = include_str!("../../../sql/queries/doctor_unclaimable.sql");
+const SILENT: &str = sql!("fleet/expired_claims");
+const DEAD_LETTERS: &str = sql!("doctor/dead_letters");
+const UNCLAIMABLE: &str = sql!("doctor/unclaimable");
 /// There may be millions, and the remedy is the same.
 const COUNTED: i64 = 10_000;
 
@@ -22,23 +22,27 @@ const COUNTED: i64 = 10_000;
 struct Silent {
     worker: Uuid,
     pastes: i64,
-    silent_s: f64,
+    heartbeat_age_s: f64,
 }
 
 impl From<&Row> for Silent {
     fn from(row: &Row) -> Self {
-        Self { worker: row.get("worker"), pastes: row.get("pastes"), silent_s: row.get("silent_s") }
+        Self {
+            worker: row.get("worker"),
+            pastes: row.get("pastes"),
+            heartbeat_age_s: row.get("heartbeat_age_s"),
+        }
     }
 }
 
 pub(super) async fn claims(client: &Client, settings: &Settings) -> Result<Outcome> {
-    let beats = settings.worker.three_heartbeats().as_secs_f64();
-    let rows = client.query(SILENT, &[&beats]).await.map_err(failed)?;
+    let heartbeats = settings.worker.three_heartbeats().as_secs_f64();
+    let rows = client.query(SILENT, &[&heartbeats]).await.map_err(failed)?;
     let silent: Vec<Silent> = rows.iter().map(Silent::from).collect();
-    Ok(judge_silent(&silent, settings, &fleet::read(client).await?))
+    Ok(judge_expired(&silent, settings, &fleet::read(client).await?))
 }
 
-fn judge_silent(silent: &[Silent], settings: &Settings, fleet: &fleet::Fleet) -> Outcome {
+fn judge_expired(silent: &[Silent], settings: &Settings, fleet: &fleet::Fleet) -> Outcome {
     let Some(first) = silent.first() else {
         return ok("no worker is silent");
     };
@@ -49,12 +53,12 @@ fn judge_silent(silent: &[Silent], settings: &Settings, fleet: &fleet::Fleet) ->
     let found = format!(
         "worker {} has been silent for {}{others}, and holds {} pastes",
         first.worker,
-        spell(first.silent_s),
+        spell(first.heartbeat_age_s),
         thousands(first.pastes.unsigned_abs())
     );
     // A watchdog that runs has a tick to find it.
     let watchdog = &settings.watchdog;
-    let left = watchdog.stuck_after.as_secs_f64() - first.silent_s;
+    let left = watchdog.stuck_after.as_secs_f64() - first.heartbeat_age_s;
     if left + watchdog.tick.as_secs_f64() < 0.0 {
         return warning(
             found,
@@ -80,7 +84,7 @@ pub(super) async fn unclaimable(client: &Client) -> Result<Outcome> {
     let count = thousands(row.get::<_, i64>("unclaimable").unsigned_abs());
     Ok(warning(
         format!("{count} pastes cannot be claimed, the last one because: {}", printable(&error)),
-        "a constraint or trigger of pastes refuses the claim's UPDATE: mend that, then run \
+        "a constraint or trigger of pastes refuses the claim's UPDATE: fix that, then run \
          `cleanupctl requeue --all`",
     ))
 }
@@ -100,7 +104,7 @@ pub(super) async fn dead_letters(client: &Client) -> Result<Outcome> {
             printable(&oldest),
             printable(error.as_deref().unwrap_or("no error"))
         ),
-        "`cleanupctl dead-letters` lists them; when the cause is mended: `cleanupctl requeue --all`",
+        "`cleanupctl dead-letters` lists them; when the cause is fixed: `cleanupctl requeue --all`",
     ))
 }
 
@@ -122,9 +126,9 @@ mod tests {
     fn what_a_silent_worker_means_depends_on_for_how_long() {
         let settings = crate::config::defaults();
         let fleet = fleet::Fleet { watchdog_s_ago: Some(60.0), ..fleet::Fleet::default() };
-        let said = |silent_s: f64| {
-            let one = Silent { worker: Uuid::nil(), pastes: 1200, silent_s };
-            format!("{:?}", judge_silent(&[one], &settings, &fleet))
+        let said = |heartbeat_age_s: f64| {
+            let one = Silent { worker: Uuid::nil(), pastes: 1200, heartbeat_age_s };
+            format!("{:?}", judge_expired(&[one], &settings, &fleet))
         };
         let hour = said(3600.0);
         assert!(hour.contains("silent for 1h") && hour.contains("resets it in 1h"), "{hour}");

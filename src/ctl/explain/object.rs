@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{config::Settings, fleet::Fleet, objects::Objects};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Serialize, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -21,8 +21,8 @@ pub(super) enum Object {
 }
 
 pub(super) async fn look_for(settings: &Settings, fleet: &Fleet, s3_key: &str) -> Object {
-    let asked = timeout(PATIENCE, ask(settings, fleet, s3_key)).await;
-    let asked = asked.unwrap_or_else(|_| Err(anyhow!("S3 did not answer within {PATIENCE:?}")));
+    let asked = timeout(TIMEOUT, ask(settings, fleet, s3_key)).await;
+    let asked = asked.unwrap_or_else(|_| Err(anyhow!("S3 did not answer within {TIMEOUT:?}")));
     match asked {
         Ok(true) => Object::There,
         Ok(false) => Object::Missing,

@@ -6,16 +6,16 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::{
-    cli::thousands,
     config::Settings,
-    figures::{Figures, is_in_the_future},
+    fleet::snapshot::{Snapshot, is_in_the_future},
     fleet::{self, Fleet},
+    format::thousands,
     postgres::describe,
     printable::printable,
 };
 
-const OPEN_CLAIMS: &str = include_str!("../../../sql/queries/open_claims.sql");
-const LAST_RUNS: &str = include_str!("../../../sql/queries/last_runs.sql");
+const OPEN_CLAIMS: &str = sql!("fleet/open_claims");
+const LAST_RUNS: &str = sql!("fleet/last_runs");
 const RUNS_SHOWN: i32 = 5;
 /// A run each night is missed after this.
 const A_NIGHT_AND_A_DAY_S: f64 = 26.0 * 3600.0;
@@ -27,7 +27,7 @@ pub(super) struct Seen {
     pub watchdog_s_ago: Option<f64>,
     pub watchdog_in_the_future: bool,
     #[serde(flatten)]
-    pub figures: Figures,
+    pub snapshot: Snapshot,
     /// Pastes a second over the last minute.
     pub rate: f64,
     pub drained_in_s: Option<f64>,
@@ -43,7 +43,7 @@ pub(super) struct OpenWorker {
     pub host: Option<String>,
     pub claims: i64,
     pub pastes: i64,
-    pub silent_s: f64,
+    pub heartbeat_age_s: f64,
     /// Its last heartbeat is: the server's clock was ahead.
     pub in_the_future: bool,
     pub oldest_claim_s: f64,
@@ -78,7 +78,7 @@ pub(super) struct Todo {
 pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<Seen> {
     let failed = |error| anyhow!("status: {}", describe(&error));
     let fleet = fleet::read(client).await?;
-    let figures = Figures::take(client, settings).await.map_err(failed)?;
+    let snapshot = Snapshot::take(client, settings).await.map_err(failed)?;
     let gone_after = settings.worker.three_heartbeats().as_secs_f64();
     let workers = client.query(OPEN_CLAIMS, &[]).await.map_err(failed)?;
     let runs = client.query(LAST_RUNS, &[&RUNS_SHOWN, &gone_after]).await.map_err(failed)?;
@@ -90,8 +90,8 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
             host: text(row.get("host")),
             claims: row.get("claims"),
             pastes: row.get("pastes"),
-            silent_s: row.get::<_, f64>("silent_s").max(0.0),
-            in_the_future: is_in_the_future(row.get("silent_s")),
+            heartbeat_age_s: row.get::<_, f64>("heartbeat_age_s").max(0.0),
+            in_the_future: is_in_the_future(row.get("heartbeat_age_s")),
             oldest_claim_s: row.get::<_, f64>("oldest_claim_s").max(0.0),
             claim_ids: row.get("claim_ids"),
             waiting_for: text(row.get("waiting_for")),
@@ -113,13 +113,13 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
             waiting_for: text(row.get("waiting_for")),
         })
         .collect();
-    let todo = todo(&figures, &workers, &runs, &fleet, settings);
-    let (rate, drained_in_s) = (figures.rate(), figures.drained_in_s());
+    let todo = todo(&snapshot, &workers, &runs, &fleet, settings);
+    let (rate, drained_in_s) = (snapshot.rate(), snapshot.drained_in_s());
     Ok(Seen {
         bucket: fleet.bucket,
         watchdog_s_ago: fleet.watchdog_s_ago.map(|ago| ago.max(0.0)),
         watchdog_in_the_future: fleet.watchdog_s_ago.is_some_and(is_in_the_future),
-        figures,
+        snapshot,
         rate,
         drained_in_s,
         workers,
@@ -130,7 +130,7 @@ pub(super) async fn look(client: &mut Client, settings: &Settings) -> Result<See
 
 /// What a person should do something about, the most urgent first.
 fn todo(
-    figures: &Figures,
+    snapshot: &Snapshot,
     workers: &[OpenWorker],
     runs: &[Run],
     fleet: &Fleet,
@@ -140,30 +140,32 @@ fn todo(
     let mut add = |what: String, remedy: &str| {
         todo.push(Todo { what, remedy: remedy.to_string() });
     };
-    if let Some(reason) = &figures.paused {
+    if let Some(reason) = &snapshot.paused {
         add(format!("the fleet is paused: {}", printable(reason)), "cleanupctl resume");
     }
-    if figures.stuck_claims > 0 {
+    if snapshot.stuck_claims > 0 {
         add(
             format!(
                 "{} claims are silent for longer than watchdog.stuck_after, and nobody has reset \
                  them: no watchdog runs, or a transaction holds their rows",
-                thousands(figures.stuck_claims)
+                thousands(snapshot.stuck_claims)
             ),
             "start cleanup-watchdog; at once: cleanup-watchdog --once; then: cleanupctl doctor \
              --long-transaction 1m",
         );
     }
-    let (beats, stuck) = (settings.worker.three_heartbeats(), settings.watchdog.stuck_after);
-    let silent = |silent_s: f64| silent_s > beats.as_secs_f64() && silent_s < stuck.as_secs_f64();
-    for worker in workers.iter().filter(|worker| silent(worker.silent_s)).take(3) {
+    let (heartbeats, stuck) = (settings.worker.three_heartbeats(), settings.watchdog.stuck_after);
+    let silent = |heartbeat_age_s: f64| {
+        heartbeat_age_s > heartbeats.as_secs_f64() && heartbeat_age_s < stuck.as_secs_f64()
+    };
+    for worker in workers.iter().filter(|worker| silent(worker.heartbeat_age_s)).take(3) {
         add(
             format!(
                 "worker {} has been silent for {:.0} s and holds {} pastes; {}",
                 worker.worker,
-                worker.silent_s,
+                worker.heartbeat_age_s,
                 thousands(worker.pastes),
-                fleet.reset_in(stuck.as_secs_f64() - worker.silent_s, settings)
+                fleet.reset_in(stuck.as_secs_f64() - worker.heartbeat_age_s, settings)
             ),
             &format!("if it is dead: cleanupctl reset --worker {}", worker.worker),
         );
@@ -177,30 +179,30 @@ fn todo(
             "the watchdog's next sweep corrects it; at once: cleanup-watchdog --once",
         );
     }
-    let idle_s = figures.now_s - figures.last_start_s.unwrap_or_default();
-    if idle_s.min(figures.oldest_overdue_s.unwrap_or_default()) > A_NIGHT_AND_A_DAY_S {
+    let idle_s = snapshot.now_s - snapshot.last_start_s.unwrap_or_default();
+    if idle_s.min(snapshot.oldest_overdue_s.unwrap_or_default()) > A_NIGHT_AND_A_DAY_S {
         let what = format!(
             "{} pastes are due, and no run has started for more than a day",
-            thousands(figures.backlog)
+            thousands(snapshot.backlog)
         );
         add(what, "what should have started one? by hand: cleanup-worker run");
     }
-    if figures.dead_letters > 0 {
+    if snapshot.dead_letters > 0 {
         add(
-            format!("{} pastes failed for good", thousands(figures.dead_letters)),
-            "cleanupctl dead-letters; when the cause is mended: cleanupctl requeue --all",
+            format!("{} pastes failed for good", thousands(snapshot.dead_letters)),
+            "cleanupctl dead-letters; when the cause is fixed: cleanupctl requeue --all",
         );
     }
-    if figures.unclaimable > 0 {
+    if snapshot.unclaimable > 0 {
         add(
-            format!("{} pastes cannot be claimed", thousands(figures.unclaimable)),
-            "cleanupctl doctor says why; when that is mended: cleanupctl requeue --all",
+            format!("{} pastes cannot be claimed", thousands(snapshot.unclaimable)),
+            "cleanupctl doctor says why; when that is fixed: cleanupctl requeue --all",
         );
     }
-    if let Some(findings) = figures.audit_findings_left.filter(|findings| *findings > 0) {
+    if let Some(findings) = snapshot.audit_findings_left.filter(|findings| *findings > 0) {
         add(
             format!("the last audit left {} findings", thousands(findings)),
-            "cleanupctl audit shows them, cleanupctl audit --repair mends what can be mended",
+            "cleanupctl audit shows them, cleanupctl audit --repair fixes what can be fixed",
         );
     }
     let stopped = runs.iter().find(|run| run.state != "running");

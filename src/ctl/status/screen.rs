@@ -4,8 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::look::{OpenWorker, Run, Seen};
 use crate::{
-    cli::{table, thousands},
-    figures::is_in_the_future,
+    fleet::snapshot::is_in_the_future,
+    format::{table, thousands},
 };
 
 /// So many looks back.
@@ -41,7 +41,7 @@ impl Trend {
 pub(super) fn show(seen: &Seen, trend: Option<&Trend>) -> String {
     let mut parts = vec![fleet(seen, trend)];
     if !seen.workers.is_empty() {
-        let head = ["worker", "host", "claims", "pastes", "last beat", "claim", "waits for"];
+        let head = ["worker", "host", "claims", "pastes", "last heartbeat", "claim", "waits for"];
         parts.push(table(&head, seen.workers.iter().map(worker)));
     }
     if !seen.runs.is_empty() {
@@ -57,18 +57,18 @@ pub(super) fn show(seen: &Seen, trend: Option<&Trend>) -> String {
 }
 
 fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
-    let figures = &seen.figures;
-    let about = if figures.backlog_estimated { "about " } else { "" };
-    let ago = |then: Option<f64>| then.map_or("never".into(), |then| age(figures.now_s - then));
-    let overdue = match figures.expired_since_ever {
+    let snapshot = &seen.snapshot;
+    let about = if snapshot.backlog_estimated { "about " } else { "" };
+    let ago = |then: Option<f64>| then.map_or("never".into(), |then| age(snapshot.now_s - then));
+    let overdue = match snapshot.expired_since_ever {
         true => "-infinity".into(),
-        false => figures.oldest_overdue_s.map_or("nothing overdue".into(), span),
+        false => snapshot.oldest_overdue_s.map_or("nothing overdue".into(), span),
     };
     let watchdog = match seen.watchdog_in_the_future {
         true => IN_THE_FUTURE.into(),
         false => seen.watchdog_s_ago.map_or("never".into(), age),
     };
-    let drained = match (figures.backlog, seen.drained_in_s) {
+    let drained = match (snapshot.backlog, seen.drained_in_s) {
         (0, _) => "nothing is due".to_string(),
         (_, Some(left)) => format!("in {}", span(left)),
         (_, None) => "nobody is at work".to_string(),
@@ -76,21 +76,21 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
     let rate = format!("{} pastes/s", thousands(seen.rate.round() as u64));
     let mut rows = vec![
         ("bucket", seen.bucket.clone().unwrap_or_else(|| "not bound yet".into())),
-        ("paused", figures.paused.clone().unwrap_or_else(|| "no".into())),
-        ("backlog", format!("{about}{}", thousands(figures.backlog))),
+        ("paused", snapshot.paused.clone().unwrap_or_else(|| "no".into())),
+        ("backlog", format!("{about}{}", thousands(snapshot.backlog))),
         ("oldest overdue", overdue),
         ("rate", rate),
         ("drained", drained),
-        ("in progress", thousands(figures.in_progress)),
-        ("open claims", thousands(figures.open_claims)),
-        ("stuck claims", thousands(figures.stuck_claims)),
-        ("backing off", thousands(figures.backing_off)),
-        ("dead letters", thousands(figures.dead_letters)),
-        ("unclaimable", thousands(figures.unclaimable)),
-        ("deleted, last 24 h", thousands(figures.deleted_24h)),
-        ("last drained", ago(figures.last_success_s)),
+        ("in progress", thousands(snapshot.in_progress)),
+        ("open claims", thousands(snapshot.open_claims)),
+        ("stuck claims", thousands(snapshot.stuck_claims)),
+        ("backing off", thousands(snapshot.backing_off)),
+        ("dead letters", thousands(snapshot.dead_letters)),
+        ("unclaimable", thousands(snapshot.unclaimable)),
+        ("deleted, last 24 h", thousands(snapshot.deleted_24h)),
+        ("last drained", ago(snapshot.last_success_s)),
         ("last watchdog", watchdog),
-        ("last audit", ago(figures.audited_s)),
+        ("last audit", ago(snapshot.audited_s)),
     ];
     if let Some(trend) = trend {
         rows.insert(5, ("rate, lately", trend.line()));
@@ -107,7 +107,7 @@ fn worker(worker: &OpenWorker) -> Vec<String> {
         thousands(worker.pastes),
         match worker.in_the_future {
             true => IN_THE_FUTURE.into(),
-            false => format!("{:.1} s ago", worker.silent_s),
+            false => format!("{:.1} s ago", worker.heartbeat_age_s),
         },
         worker.claim_ids.first().map(ToString::to_string).unwrap_or_default(),
         worker.waiting_for.clone().unwrap_or_default(),

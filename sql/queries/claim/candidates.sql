@@ -1,0 +1,24 @@
+-- Claim, careful, after Postgres refused to mark a whole batch: lock the rows that claim/claim.sql would take.
+-- $1 batch size, $2 highest class that may be claimed now, $3 low-water mark (NULL = none).
+-- The conditions and the class are those of claim/claim.sql. Zero rows: nothing is due, or others hold all of it.
+WITH due AS MATERIALIZED (
+    SELECT short_code,
+           CASE WHEN last_error IS NULL OR starts_with(last_error, 'worker lease expired')
+                THEN greatest(attempts, 0) ELSE 0 END AS class
+    FROM pastes
+    WHERE deletion_status = 'NOT_EXPIRED'
+      AND coalesce(retry_at, expires_at) <= now()
+      AND expires_at <= now()
+      AND coalesce(retry_at, expires_at) >= coalesce($3::timestamptz, '-infinity')
+      AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+    ORDER BY coalesce(retry_at, expires_at)
+    LIMIT $1::int
+    FOR NO KEY UPDATE SKIP LOCKED
+), ranked AS (
+    SELECT short_code, class, row_number() OVER () AS place
+    FROM due
+    WHERE class = (SELECT class FROM due LIMIT 1) AND class <= $2::int
+)
+SELECT short_code
+FROM ranked
+WHERE place <= greatest(1, $1::int / (10 ^ least(class, 9))::bigint)

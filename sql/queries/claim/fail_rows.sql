@@ -1,0 +1,35 @@
+-- Fail: take rows that cannot be worked on out of their claim, inside the decrement or finish
+-- transaction. They back off; those whose own fault it is count an attempt, and become dead letters
+-- at the last one.
+-- $1 claim id, $2 short codes, $3 errors, $4 keys still owed (NULL = none), $5 true when the
+-- batch was decremented (the row holds no reference any more), $6 max attempts,
+-- $7 backoff cap in seconds, $8 whether it is the row's own fault.
+-- No join, as in reset/assign_pending_keys.sql.
+WITH bad AS MATERIALIZED (
+    SELECT jsonb_object($2::text[], $3::text[]) AS errors,
+           jsonb_object($2::text[], $4::text[]) AS s3_keys,
+           jsonb_object($2::text[], $8::boolean[]::text[]) AS own_faults
+)
+UPDATE pastes
+SET deletion_status = 'NOT_EXPIRED',
+    deletion_initiated_at = NULL,
+    claim_id = NULL,
+    content_hash = CASE WHEN $5::boolean THEN NULL ELSE pastes.content_hash END,
+    pending_s3_key = CASE WHEN $5::boolean THEN bad.s3_keys ->> pastes.short_code ELSE pastes.pending_s3_key END,
+    attempts = least(greatest(pastes.attempts, 0) + (bad.own_faults ->> pastes.short_code)::boolean::int, 32767),
+    retry_at = CASE
+        WHEN NOT (bad.own_faults ->> pastes.short_code)::boolean THEN now() + $7::float8 * interval '1 second'
+        WHEN pastes.attempts + 1 >= $6::int THEN 'infinity'
+        ELSE now() + least((greatest(pastes.attempts, 0) + 1) ^ 2, $7) * interval '1 second'
+    END,
+    last_error = bad.errors ->> pastes.short_code
+FROM bad
+WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
+  AND pastes.claim_id = $1
+  AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
+-- Fewer rows than asked for: something else has deleted a paste, or a trigger swallows the change; not
+-- `is_changed`: a trigger undoes it.
+RETURNING pastes.short_code, coalesce(pastes.retry_at = 'infinity', false) AS dead_letter,
+          pastes.claim_id IS NULL
+              AND (NOT $5::boolean OR pastes.pending_s3_key IS NOT DISTINCT FROM bad.s3_keys ->> pastes.short_code)
+              AS is_changed

@@ -1,0 +1,11 @@
+-- Reset by hand, first statement: lock the claim. What this locking read returns is what the reset
+-- goes by.
+-- $1 claim id.
+-- Zero rows: there is no such claim. NOWAIT: its worker is in the middle of a step.
+SELECT id, worker, rows_claimed, decremented_at IS NOT NULL AS decremented,
+       coalesce(pending_owners, '{}') AS pending_owners, coalesce(pending_s3_keys, '{}') AS pending_s3_keys,
+       finished_at IS NOT NULL AS finished, reset_at IS NOT NULL AS reset,
+       (extract(epoch FROM now()) - extract(epoch FROM cleanup_last_heartbeat(deletion_claims)))::float8 AS heartbeat_age_s
+FROM deletion_claims
+WHERE id = $1
+FOR UPDATE NOWAIT

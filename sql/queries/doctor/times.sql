@@ -1,0 +1,27 @@
+-- Doctor: times in the future, from when the server's clock was ahead, as a sweep corrects them
+-- (watchdog/correct_heartbeats.sql, watchdog/correct_times.sql), and of content, in a random part of its pages.
+-- $1 longest backoff in seconds, $2 where counting ends.
+-- Always one row.
+SELECT
+    (SELECT count(*) FROM deletion_claims
+     WHERE finished_at IS NULL AND reset_at IS NULL
+       AND heartbeat_at > now() + interval '1 minute') AS claims,
+    (SELECT count(*) FROM (
+        SELECT FROM pastes
+        WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NULL
+          AND deletion_initiated_at > now() + interval '1 minute'
+        LIMIT $2::bigint) AS capped) AS in_progress,
+    (SELECT count(*) FROM (
+        SELECT FROM pastes
+        WHERE deletion_status = 'DELETED' AND deletion_initiated_at > now() + interval '1 minute'
+        LIMIT $2::bigint) AS capped) AS tombstones,
+    (SELECT count(*) FROM (
+        SELECT FROM pastes
+        WHERE retry_at > now() + $1::float8 * interval '1 second' AND retry_at < 'infinity'
+          AND claim_id IS NULL
+        LIMIT $2::bigint) AS capped) AS retries,
+    (SELECT count(*)
+     -- Two thousand pages, or all.
+     FROM content TABLESAMPLE SYSTEM (least(100, 2000 * 100.0 * current_setting('block_size')::int
+                                                 / greatest(1, pg_relation_size('content'))))
+     WHERE created_at > now() + interval '1 minute') AS content

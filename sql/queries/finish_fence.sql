@@ -1,9 +1,0 @@
--- Finish, first statement: the fence. Closes the claim.
--- $1 claim id, $2 worker uuid, $3 objects deleted, $4 claim ms, $5 release ms, $6 delete ms,
--- $7 evict ms, $8 ms waited for the lock, $9 ms held.
--- Zero rows: reset, or finished already by a transaction whose answer was lost: read the claim.
-UPDATE deletion_claims
-SET finished_at = now(), heartbeat_at = now(), objects_deleted = $3,
-    claim_ms = $4, release_ms = $5, delete_ms = $6, evict_ms = $7, lock_wait_ms = $8, lock_hold_ms = $9
-WHERE id = $1 AND worker = $2
-  AND reset_at IS NULL AND finished_at IS NULL AND released_at IS NOT NULL

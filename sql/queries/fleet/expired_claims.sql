@@ -1,0 +1,10 @@
+-- Doctor: workers that hold claims and have been silent, the longest one first.
+-- $1 for how long, in seconds.
+-- Zero rows: whoever holds something has been heard of.
+SELECT worker, sum(rows_claimed)::bigint AS pastes,
+       (extract(epoch FROM now()) - extract(epoch FROM min(cleanup_last_heartbeat(deletion_claims))))::float8 AS heartbeat_age_s
+FROM deletion_claims
+WHERE finished_at IS NULL AND reset_at IS NULL
+  AND cleanup_last_heartbeat(deletion_claims) < now() - $1::float8 * interval '1 second'
+GROUP BY worker
+ORDER BY heartbeat_age_s DESC

@@ -1,0 +1,8 @@
+-- Reset of a decremented claim whose pending_owners are not all there: rows that owe nothing yet.
+-- $1 claim id, $2 how many are needed, $3 rows that can be changed (NULL = all).
+SELECT short_code
+FROM pastes
+WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS' AND pending_s3_key IS NULL
+  AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
+  AND ($3::text[] IS NULL OR short_code IN (SELECT unnest($3::text[])))
+LIMIT $2::bigint

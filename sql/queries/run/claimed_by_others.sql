@@ -1,0 +1,17 @@
+-- What a run leaves for later or in others' hands. Cheap on a large table: no full count.
+-- $1 worker uuid, $2 cap of the due count.
+SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM pastes
+        WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
+          AND expires_at <= now()
+          AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+        LIMIT $2::int) AS capped) AS due,
+    (SELECT count(*) FROM pastes
+     WHERE retry_at > now() AND retry_at < 'infinity'
+       AND deletion_status = 'NOT_EXPIRED' AND expires_at <= now()) AS backing_off,
+    (SELECT count(*) FROM pastes
+     WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED') AS dead_letters,
+    (SELECT count(*) FROM cleanup_unclaimable) AS unclaimable,
+    (SELECT coalesce(sum(rows_claimed), 0)::bigint FROM deletion_claims
+     WHERE finished_at IS NULL AND reset_at IS NULL AND worker <> $1) AS claimed_by_others

@@ -1,0 +1,21 @@
+-- Look: is anything due? No low-water mark and no SKIP LOCKED, so that a row under another
+-- worker's uncommitted claim still counts: that claim may be rolled back.
+-- $1 how far ahead to look for rows that back off, as an interval.
+-- One row: the class (see claim/claim.sql) of the row that is due first (NULL = nothing is due), and the
+-- milliseconds until the next backing-off row is due (NULL = none in sight).
+SELECT
+    (SELECT CASE WHEN last_error IS NULL OR starts_with(last_error, 'worker lease expired')
+                 THEN least(greatest(attempts, 0), 32767) ELSE 0 END::smallint
+     FROM pastes
+     WHERE deletion_status = 'NOT_EXPIRED'
+       AND coalesce(retry_at, expires_at) <= now()
+       AND expires_at <= now()
+       AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+     ORDER BY coalesce(retry_at, expires_at)
+     LIMIT 1) AS due_class,
+    (SELECT (extract(epoch FROM min(retry_at) - now()) * 1000)::bigint
+     FROM pastes
+     WHERE retry_at > now()
+       AND retry_at <= now() + $1::text::interval
+       AND deletion_status = 'NOT_EXPIRED'
+       AND expires_at <= now()) AS next_retry_ms

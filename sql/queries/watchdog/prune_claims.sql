@@ -1,0 +1,16 @@
+-- Prune: history that is older than its retention. Never an open claim, nor one that still
+-- keeps keys of objects (see reset/end_claim.sql), nor one that is not in the totals yet, nor one with rows that
+-- could not be put back: it alone knows whether they have let go of their references.
+-- $1 retention in seconds, $2 claims per statement.
+DELETE FROM deletion_claims
+WHERE id IN (
+    SELECT id FROM deletion_claims
+    WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
+      AND coalesce(finished_at, reset_at) < now() - $1::float8 * interval '1 second'
+      AND counted
+      AND pending_s3_keys IS NULL
+      AND NOT EXISTS (SELECT FROM pastes
+                      WHERE pastes.claim_id = deletion_claims.id
+                        AND deletion_status = 'DELETION_IN_PROGRESS')
+    ORDER BY coalesce(finished_at, reset_at)
+    LIMIT $2::int)

@@ -1,0 +1,48 @@
+//! Numbers and tables for people.
+
+/// 1234567 → "1,234,567".
+pub fn thousands(number: impl ToString) -> String {
+    let digits = number.to_string();
+    let (sign, digits) = match digits.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", digits.as_str()),
+    };
+    let groups: Vec<&str> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(|group| std::str::from_utf8(group).unwrap_or_default())
+        .collect();
+    format!("{sign}{}", groups.join(","))
+}
+
+/// 1536 → "1.5 KiB".
+pub fn bytes(number: u64) -> String {
+    indicatif::HumanBytes(number).to_string()
+}
+
+/// A table for eyes: headed columns, numbers to the right.
+pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_header(head.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(thousands(-1000), "-1,000");
+        assert_eq!(thousands(0), "0");
+    }
+}

@@ -1,0 +1,116 @@
+//! `/healthz`, `/readyz` and `/metrics`: read-only, on a loopback address by default, and bounded in
+//! size, time and connections.
+
+mod seats;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use axum::{
+    Router,
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+use self::seats::{Seat, Seats};
+use super::Watchdog;
+use crate::{metrics::Metrics, shutdown::Shutdown};
+
+/// For one more the oldest that has not sent its request yet is closed: silent clients, however many,
+/// keep no probe out.
+const CONNECTIONS: usize = 32;
+/// While all are taken, one gives way this often: 32 newcomers take 160 ms to push out a client that is
+/// about to send its request, and 64 silent clients that connect again and again delay it by 320 ms.
+const BETWEEN_NEWCOMERS: Duration = Duration::from_millis(5);
+/// From its first moment to its last, whatever the client does. A scrape takes milliseconds.
+const CONNECTION_LIFE: Duration = Duration::from_secs(5);
+const LONGEST_HEAD_BYTES: usize = 16 * 1024;
+/// How long answers that are on their way may hold up a stop.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// Accepting fails for want of descriptors, say: neither the end nor a reason to spin.
+const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+
+/// Opens the port; an address that cannot be had is an error at start, not at the first scrape.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} (watchdog.listen, CLEANUP_WATCHDOG_LISTEN)")
+    })
+}
+
+/// Serves until asked to stop.
+pub async fn serve(listener: TcpListener, watchdog: Arc<Watchdog>, shutdown: Shutdown) {
+    let metrics = Arc::clone(watchdog.metrics());
+    let (alive, ready) = (Arc::clone(&watchdog), watchdog);
+    let routes = Router::new()
+        .route("/healthz", get(move || async move { answer(alive.is_alive(), "wedged\n") }))
+        .route("/readyz", get(move || async move { answer(ready.is_ready(), "no Postgres\n") }))
+        .route("/metrics", get(move || async move { page(&metrics) }));
+    let answers = TaskTracker::new();
+    tokio::select! {
+        () = accept(listener, routes, &answers) => {}
+        () = shutdown.stop.cancelled() => {}
+    }
+    answers.close();
+    let _ = timeout(LAST_ANSWERS, answers.wait()).await;
+}
+
+async fn accept(listener: TcpListener, routes: Router, answers: &TaskTracker) {
+    let seats = Arc::new(Seats::new(CONNECTIONS));
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                warn!("cannot accept a connection: {error}");
+                sleep(ACCEPT_AGAIN).await;
+                continue;
+            }
+        };
+        if let Some(seat) = seats.take() {
+            answers.spawn(answer_once(stream, routes.clone(), seat));
+        }
+        if seats.are_taken() {
+            sleep(BETWEEN_NEWCOMERS).await;
+        }
+    }
+}
+
+/// One request, one answer. What goes wrong on the way is the client's to notice.
+async fn answer_once(stream: TcpStream, routes: Router, seat: Seat) {
+    let routes = TowerToHyperService::new(routes);
+    let service = service_fn(|request| {
+        seat.has_its_request();
+        routes.call(request)
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(LONGEST_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // First: a request that has arrived by now is answered.
+        biased;
+        _ = timeout(CONNECTION_LIFE, connection) => {}
+        () = seat.gives_way() => {}
+    }
+}
+
+fn page(metrics: &Metrics) -> ([(HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
+}
+
+fn answer(good: bool, otherwise: &'static str) -> (StatusCode, &'static str) {
+    match good {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, otherwise),
+    }
+}

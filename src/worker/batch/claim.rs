@@ -1,0 +1,271 @@
+//! Step 2: claim due pastes. One statement marks them and inserts the claim row that is their lease.
+
+mod row_by_row;
+
+use std::time::{Duration, SystemTime};
+
+use deadpool_postgres::{Client, Transaction};
+use futures_util::future::try_join;
+use tokio::time::Instant;
+use tokio_postgres::{Row, types::ToSql};
+use uuid::Uuid;
+
+use self::row_by_row::Found;
+use super::{PgError, Worker, lock::Turn};
+use crate::{
+    claim::{Claim, DatabaseFault, Fence, Paste, attempts_with_company},
+    failpoint,
+    fleet::OtherBucket,
+    migrate::{self, SchemaError},
+    postgres::{
+        Fault, Unreadable, answered, describe_pool, is_permanent,
+        planner::{BY_DUE_INDEX, BY_KEY},
+        read,
+    },
+};
+
+const TURN: &str = sql!("claim/turn");
+const CLAIM: &str = sql!("claim/claim");
+/// Whose columns a claim reads.
+const PASTES: &str = "pastes";
+
+/// What to claim.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// At most so many pastes.
+    pub size: u32,
+    /// Nothing due before this: the last due time that this process claimed in this run.
+    pub mark: Option<SystemTime>,
+    /// Other claims are open in this process, so rows that must run alone are left for later.
+    pub busy: bool,
+    /// Wait for the lock no longer than this.
+    pub until: Option<Instant>,
+}
+
+/// Why nothing was claimed.
+#[derive(thiserror::Error, Debug)]
+pub enum ClaimError {
+    /// Whether the claim was committed is unknown until [`Worker::release_unconfirmed`] has looked.
+    #[error("claiming failed: {}", describe_pool(.0))]
+    Postgres(#[from] PgError),
+    /// Somebody has migrated the database while this worker ran.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// Somebody has bound the database to another bucket while this worker ran.
+    #[error(transparent)]
+    Bucket(#[from] OtherBucket),
+    #[error("claiming failed: {0}")]
+    Unreadable(#[from] Unreadable),
+    /// Fewer rows were marked than were picked: a careful claim finds out which.
+    #[error("claiming failed: not all pastes could be marked")]
+    Swallowed,
+    #[error(
+        "claiming failed: a trigger of pastes changes deletion_initiated_at, by which a claim knows \
+         its rows; drop it, or let it spare that column"
+    )]
+    Retimed,
+    /// Every paste waits for a lock, or takes too long.
+    #[error("claiming failed: {0}")]
+    Waiting(String),
+    /// No paste at all can be marked.
+    #[error("claiming failed: {0}")]
+    Database(DatabaseFault),
+    #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
+    NoLock(String),
+}
+
+impl From<tokio_postgres::Error> for ClaimError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
+impl ClaimError {
+    /// Waiting does not help: a missing privilege, say, or another schema.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Postgres(PgError::Backend(error)) => is_permanent(error),
+            Self::Schema(_)
+            | Self::Bucket(_)
+            | Self::Unreadable(_)
+            | Self::Database(_)
+            | Self::Retimed => true,
+            Self::Postgres(_) | Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
+        }
+    }
+
+    /// The rows may differ: a careful claim can tell them apart.
+    fn may_be_a_row(&self) -> bool {
+        match self {
+            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
+            Self::Swallowed => true,
+            _ => false,
+        }
+    }
+}
+
+/// A busy worker leaves the rows that must run alone for later.
+fn most_attempts(wanted: Wanted) -> i32 {
+    if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX }
+}
+
+impl Worker {
+    /// Takes the lock, claims, lets go of the lock. `None`: nothing to claim, or asked to stop.
+    pub async fn claim(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
+        // Before the lock: nobody waits for it while this process waits for a connection.
+        let mut client = answered::<_, PgError>(self.pool.get()).await?;
+        let started = Instant::now();
+        let turn = self.lock.acquire(&self.shutdown, wanted.until).await;
+        let waited = started.elapsed();
+        self.tally.lock_waited(waited);
+        match &turn {
+            Turn::Stopped => return Ok(None),
+            Turn::Unavailable(reason) => return Err(ClaimError::NoLock(reason.clone())),
+            Turn::Without(reason) => self.tally.lock_missing(reason),
+            Turn::Held(_) => {}
+        }
+        let mut claimed = self.claim_in_turn(&mut client, wanted).await;
+        if let Turn::Held(token) = &turn {
+            self.lock.release(token).await;
+            if let Ok(Some(claim)) = &mut claimed {
+                (claim.lock_wait, claim.lock_hold) = (waited, started.elapsed() - waited);
+            }
+        }
+        claimed
+    }
+
+    /// All at once; when Postgres refuses that, carefully, until there is something to claim.
+    async fn claim_in_turn(
+        &self,
+        client: &mut Client,
+        wanted: Wanted,
+    ) -> Result<Option<Claim>, ClaimError> {
+        while !self.must_not_claim(wanted) {
+            match answered(self.claim_rows(client, wanted)).await {
+                Err(error) if error.may_be_a_row() => {}
+                claimed => return claimed,
+            }
+            match answered(self.claim_good(client, wanted)).await? {
+                Found::Claim(claim) => return Ok(Some(claim)),
+                Found::Nothing => return Ok(None),
+                Found::Unclaimable => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn must_not_claim(&self, wanted: Wanted) -> bool {
+        let over = wanted.until.is_some_and(|until| Instant::now() >= until);
+        over || self.shutdown.stop.is_cancelled()
+    }
+
+    /// First in a claim's transaction: its settings, and its turn.
+    async fn begin_claim<'a>(
+        &self,
+        client: &'a mut Client,
+    ) -> Result<(Transaction<'a>, Row), ClaimError> {
+        let transaction = client.transaction().await?;
+        // Shorter than the lock's TTL: a claim that outlives its lock is cancelled.
+        let allowed_ms = self.settings.lock.ttl.as_millis() * 2 / 3;
+        let settings =
+            format!("SET LOCAL statement_timeout = {allowed_ms}; {BY_KEY}; {BY_DUE_INDEX}");
+        let turn = transaction.prepare_cached(TURN).await?;
+        let worker = self.id.to_string();
+        let asked: [&(dyn ToSql + Sync); 1] = [&worker];
+        // Sent together, in this order: one round trip.
+        let ((), turn) =
+            try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
+                .await?;
+        migrate::expect(&turn)?;
+        let (bucket, prefix) = (turn.try_get("bucket")?, turn.try_get("prefix")?);
+        OtherBucket::unless(bucket, prefix, self.objects.bucket(), self.objects.prefix())?;
+        Ok((transaction, turn))
+    }
+
+    /// The claim itself, safe with or without the lock.
+    async fn claim_rows(
+        &self,
+        client: &mut Client,
+        wanted: Wanted,
+    ) -> Result<Option<Claim>, ClaimError> {
+        let started = Instant::now();
+        let (transaction, turn) = self.begin_claim(client).await?;
+        let unclaimable: bool = turn.get("some_are_unclaimable");
+        let claim = transaction.prepare_cached(CLAIM).await?;
+        let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
+        failpoint::reached("claim.before");
+        self.open.add_unconfirmed();
+        // That is an answer: the transaction is rolled back.
+        let answered_no = |error: tokio_postgres::Error| {
+            self.open.confirm(usize::from(Fault::of(&error) != Fault::Transient));
+            error
+        };
+        let asked: [&(dyn ToSql + Sync); 5] =
+            [&self.id, &size, &wanted.mark, &most_attempts(wanted), &unclaimable];
+        let rows = transaction.query(&claim, &asked).await.map_err(answered_no)?;
+        if rows.first().is_some_and(|row| row.get::<_, i64>("picked") != marked(&rows)) {
+            transaction.rollback().await?;
+            self.open.confirm(1);
+            return Err(ClaimError::Swallowed);
+        }
+        expect_our_time(&rows)?;
+        if rows.is_empty() {
+            // Waited for: rows that must run alone are locked by now, and the next one to hold the
+            // lock would pass them by.
+            transaction.rollback().await?;
+            self.open.confirm(1);
+            return Ok(None);
+        }
+        failpoint::reached("claim.marked");
+        let claim = to_claim(&rows, self.id, started)?;
+        transaction.commit().await.map_err(answered_no)?;
+        failpoint::reached("claim.committed");
+        self.open.confirm(1);
+        self.blame.claim.succeeded();
+        self.tally.claimed(started.elapsed());
+        Ok(claim)
+    }
+}
+
+fn marked(rows: &[Row]) -> i64 {
+    let marked = rows.iter().filter(|row| row.get::<_, Option<i64>>("claim_id").is_some());
+    i64::try_from(marked.count()).unwrap_or(i64::MAX)
+}
+
+/// A claim knows its rows by its number and its time.
+fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
+    match rows.iter().all(|row| row.get::<_, Option<bool>>("is_timed") == Some(true)) {
+        true => Ok(()),
+        false => Err(ClaimError::Retimed),
+    }
+}
+
+/// What the claim's statement returned. `None`: nothing.
+fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Claim>, Unreadable> {
+    let Some(first) = rows.first() else {
+        return Ok(None);
+    };
+    let mut last_due = SystemTime::UNIX_EPOCH;
+    let mut pastes = Vec::with_capacity(rows.len());
+    for row in rows {
+        last_due = last_due.max(read(row, PASTES, "due_at")?);
+        let expired: SystemTime = read(row, PASTES, "expires_at")?;
+        let now: SystemTime = read(row, PASTES, "deletion_initiated_at")?;
+        pastes.push(Paste {
+            short_code: read(row, PASTES, "short_code")?,
+            content_hash: read(row, PASTES, "content_hash")?,
+            pending_s3_key: read(row, PASTES, "pending_s3_key")?,
+            attempts: row.get("attempts"),
+            failed_before: row.get("failed_before"),
+            overdue: now.duration_since(expired).unwrap_or_default(),
+        });
+    }
+    Ok(Some(Claim {
+        fence: Fence { claim: read(first, PASTES, "claim_id")?, worker },
+        pastes,
+        asked_at,
+        last_due,
+        lock_wait: Duration::ZERO,
+        lock_hold: Duration::ZERO,
+    }))
+}

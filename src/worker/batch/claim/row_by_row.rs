@@ -1,0 +1,197 @@
+//! A claim after Postgres refused to mark a batch: a row that cannot be marked (it violates an owner's
+//! NOT VALID constraint, or a trigger raises an error) must not stop all claims. It is found by
+//! bisection, and remembered in `cleanup_unclaimable`, for nothing can be noted in the row itself.
+
+use deadpool_postgres::{Client, Transaction};
+use tokio_postgres::{Row, types::ToSql};
+use tracing::warn;
+
+use super::{ClaimError, PASTES, Wanted, Worker, expect_our_time, most_attempts, to_claim};
+use crate::{
+    claim::{Claim, DatabaseFault},
+    failpoint,
+    postgres::{
+        Fault, Unreadable,
+        bisect::{ApplyError, Blame, Failed, IN_A_ROW, Write, Writing, all_of, apply_to_good},
+        planner::ROW_BY_ROW,
+        read,
+    },
+};
+
+const CANDIDATES: &str = sql!("claim/candidates");
+const NEWEST: &str = sql!("claim/newest_due");
+const INSERT: &str = sql!("claim/insert");
+const MARK: &str = sql!("claim/mark");
+const MARKED: &str = sql!("claim/marked");
+const REMEMBER: &str = sql!("claim/add_unclaimable");
+/// For a row that is refused. One that is locked or slow is tried after `worker.backoff_cap`.
+const TRIED_AGAIN_S: f64 = 24.0 * 3600.0;
+/// So many of those that came due last tell rows from database.
+const SOME: i32 = IN_A_ROW as i32;
+/// So many are named in the log; the table has all of them.
+const NAMED: usize = 10;
+
+/// What a careful claim found.
+pub(in crate::worker) enum Found {
+    Claim(Claim),
+    /// Nothing is due, or others hold it.
+    Nothing,
+    /// Only rows that cannot be claimed, which from now on are left out.
+    Unclaimable,
+}
+
+impl Worker {
+    /// Some of the pastes that came due last and never failed. Without the lock: it is needed by nobody.
+    pub(in crate::worker) async fn claim_newest(&self) -> Result<Option<Claim>, ClaimError> {
+        let mut client = self.pool.get().await?;
+        match self.claim_among(&mut client, NEWEST, &[&SOME, &0]).await? {
+            Found::Claim(claim) => Ok(Some(claim)),
+            Found::Nothing | Found::Unclaimable => Ok(None),
+        }
+    }
+
+    pub(in crate::worker) async fn claim_good(
+        &self,
+        client: &mut Client,
+        wanted: Wanted,
+    ) -> Result<Found, ClaimError> {
+        let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
+        let most_attempts = most_attempts(wanted);
+        self.claim_among(client, CANDIDATES, &[&size, &most_attempts, &wanted.mark]).await
+    }
+
+    /// Marks what can be marked of the rows that this query locks.
+    async fn claim_among(
+        &self,
+        client: &mut Client,
+        candidates: &str,
+        asked: &[&(dyn ToSql + Sync)],
+    ) -> Result<Found, ClaimError> {
+        let started = tokio::time::Instant::now();
+        let (mut transaction, _) = self.begin_claim(client).await?;
+        transaction.batch_execute(ROW_BY_ROW).await?;
+        let rows = transaction.query(candidates, asked).await?;
+        let codes: Vec<String> = short_codes(&rows)?;
+        if codes.is_empty() {
+            transaction.rollback().await?;
+            return Ok(Found::Nothing);
+        }
+        failpoint::reached("claim.before");
+        let mut savepoint = transaction.savepoint("claim").await?;
+        let claim: i64 = savepoint.query_one(INSERT, &[&self.id]).await?.get("id");
+        let unclaimable = self.mark_good(&mut savepoint, claim, &codes).await?;
+        let rows = savepoint.query(MARKED, &[&claim]).await?;
+        expect_our_time(&rows)?;
+        let waits = |failed: &Failed<String>| matches!(failed.fault, Fault::Locked | Fault::Slow);
+        if rows.is_empty() && unclaimable.iter().all(waits) {
+            let error = unclaimable.first().map(|failed| failed.error.clone());
+            return Err(ClaimError::Waiting(error.unwrap_or_default()));
+        }
+        let claimed = to_claim(&rows, self.id, started)?;
+        match rows.is_empty() {
+            true => savepoint.rollback().await?,
+            false => savepoint.commit().await?,
+        }
+        failpoint::reached("claim.marked");
+        self.remember(&transaction, &unclaimable).await?;
+        if !unclaimable.is_empty() {
+            failpoint::reached("claim.remembered");
+        }
+        self.open.add_unconfirmed();
+        transaction.commit().await?;
+        self.open.confirm(1);
+        failpoint::reached("claim.committed");
+        self.tally.claimed(started.elapsed());
+        let tried = unclaimable.into_iter().filter(|failed| failed.was_tried);
+        self.tally.failed(tried.map(|failed| failed.unit));
+        Ok(claimed.map_or(Found::Unclaimable, Found::Claim))
+    }
+
+    /// Marks what can be marked, and returns the rest. When all of those that are due first fail,
+    /// some of those that came due last decide whether it is the rows or the database.
+    async fn mark_good(
+        &self,
+        transaction: &mut Transaction<'_>,
+        claim: i64,
+        codes: &[String],
+    ) -> Result<Vec<Failed<String>>, ClaimError> {
+        let failed = match mark(transaction, claim, codes, &self.blame.claim).await {
+            Ok(failed) => return Ok(failed),
+            Err(ApplyError::Postgres(error)) => return Err(error.into()),
+            Err(ApplyError::Database(failed)) => failed,
+        };
+        let newest = transaction.query(NEWEST, &[&SOME, &0]).await?;
+        let newest = short_codes(&newest)?;
+        let newest: Vec<String> =
+            newest.into_iter().filter(|code| !failed.iter().any(|bad| bad.unit == *code)).collect();
+        match mark(transaction, claim, &newest, &Blame::default()).await {
+            Ok(also_failed) if also_failed.len() < newest.len() => {
+                self.blame.claim.succeeded();
+                Ok(failed.into_iter().chain(also_failed).collect())
+            }
+            Ok(_) | Err(ApplyError::Database(_)) => {
+                let error = failed.last().map(|bad| bad.error.clone()).unwrap_or_default();
+                let pastes = failed.into_iter().map(|bad| (bad.unit, bad.error)).collect();
+                Err(ClaimError::Database(DatabaseFault { error, pastes }))
+            }
+            Err(ApplyError::Postgres(error)) => Err(error.into()),
+        }
+    }
+
+    async fn remember(
+        &self,
+        transaction: &Transaction<'_>,
+        unclaimable: &[Failed<String>],
+    ) -> Result<(), tokio_postgres::Error> {
+        if unclaimable.is_empty() {
+            return Ok(());
+        }
+        let soon = self.settings.worker.backoff_cap.as_secs_f64();
+        let retry_s = |fault: Fault| match fault {
+            Fault::Row | Fault::Unclear => TRIED_AGAIN_S,
+            Fault::Locked | Fault::Slow | Fault::Transient => soon,
+        };
+        let unclaimable: Vec<&Failed<String>> =
+            unclaimable.iter().filter(|failed| failed.was_tried).collect();
+        let refused =
+            |failed: &&Failed<String>| matches!(failed.fault, Fault::Row | Fault::Unclear);
+        let doubles: Vec<bool> = unclaimable.iter().map(refused).collect();
+        let codes: Vec<&str> = unclaimable.iter().map(|failed| &*failed.unit).collect();
+        let errors: Vec<&str> = unclaimable.iter().map(|failed| &*failed.error).collect();
+        let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
+        transaction.execute(REMEMBER, &[&codes, &errors, &retry_s, &doubles]).await?;
+        for Failed { unit, error, .. } in unclaimable.iter().take(NAMED) {
+            warn!(short_code = ?unit, "paste {unit:?} cannot be claimed: {error}");
+        }
+        if unclaimable.len() > NAMED {
+            let more = unclaimable.len() - NAMED;
+            warn!("{more} more pastes cannot be claimed; cleanup_unclaimable has all of them");
+        }
+        Ok(())
+    }
+}
+
+fn short_codes(rows: &[Row]) -> Result<Vec<String>, Unreadable> {
+    rows.iter().map(|row| read(row, PASTES, "short_code")).collect()
+}
+
+async fn mark(
+    transaction: &mut Transaction<'_>,
+    claim: i64,
+    codes: &[String],
+    blame: &Blame,
+) -> Result<Vec<Failed<String>>, ApplyError<String>> {
+    let applied = apply_to_good(transaction, codes, blame, |_| true, &Mark(claim)).await?;
+    Ok(applied.failed)
+}
+
+struct Mark(i64);
+
+impl Write<String> for Mark {
+    fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
+        Box::pin(async move {
+            let marked = transaction.execute(MARK, &[&self.0, &part]).await?;
+            all_of(marked, part.len())
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! A commit whose answer was lost is not guessed: the claim row is read back, and the step goes on
+//! from what it says.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{PgError, Worker};
+use crate::{
+    backoff::backoff,
+    claim::{DatabaseFault, Decremented, Fence, LostClaim, PendingDelete, StepError},
+    postgres::{
+        Fault, answered,
+        bisect::{ApplyError, Failed, Refusal},
+        describe_pool, is_permanent,
+    },
+};
+
+const READ_CLAIM: &str = sql!("claim/read");
+/// How long a step keeps trying, at most, while Postgres is away or busy.
+pub(in crate::worker) const STEP_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How a decrement or finish goes about its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::worker) enum Mode {
+    /// All at once: the hot path.
+    Whole,
+    /// After a row of the batch turned out to be bad, locked or slow: takes what can be locked, and
+    /// finds the bad ones with savepoints.
+    Careful,
+}
+
+/// Why one try of a step did not succeed.
+#[derive(Debug)]
+pub(in crate::worker) enum TryError {
+    /// The fence matched nothing: lost, or done already by a transaction whose answer was lost.
+    NotFenced,
+    /// Not as many rows were written as the claim has: a careful try finds out which.
+    Unaccounted,
+    /// Every row fails in the same way.
+    Database(DatabaseFault),
+    /// Suspiciously much would go.
+    Brake(String),
+    /// Trying again would not help, giving the claim back will.
+    Release(String),
+    Postgres(PgError),
+}
+
+impl<E: Into<PgError>> From<E> for TryError {
+    fn from(error: E) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
+impl TryError {
+    /// From a search for bad rows; `name` tells which pastes a unit stands for.
+    pub fn from_search<T>(error: ApplyError<T>, name: impl Fn(&T) -> Vec<String>) -> Self {
+        match error {
+            ApplyError::Postgres(error) => error.into(),
+            ApplyError::Database(failed) => Self::Database(database_fault(&failed, name)),
+        }
+    }
+
+    /// From a write to all rows at once.
+    pub fn from_refusal(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Postgres(error) => error.into(),
+            Refusal::Swallowed => Self::Unaccounted,
+        }
+    }
+
+    /// The rows may differ: a careful try can tell them apart.
+    fn may_be_a_row(&self) -> bool {
+        match self {
+            Self::Unaccounted => true,
+            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
+            Self::NotFenced
+            | Self::Database(_)
+            | Self::Brake(_)
+            | Self::Release(_)
+            | Self::Postgres(_) => false,
+        }
+    }
+
+    fn is_permanent(&self) -> bool {
+        matches!(self, Self::Postgres(PgError::Backend(error)) if is_permanent(error))
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Self::NotFenced => "the claim is not in the expected state".into(),
+            Self::Unaccounted => "not all pastes of the claim could be accounted for".into(),
+            Self::Database(fault) => fault.to_string(),
+            Self::Brake(reason) | Self::Release(reason) => reason.clone(),
+            Self::Postgres(error) => describe_pool(error),
+        }
+    }
+}
+
+fn database_fault<T>(failed: &[Failed<T>], name: impl Fn(&T) -> Vec<String>) -> DatabaseFault {
+    let error = failed.last().map(|failed| failed.error.clone()).unwrap_or_default();
+    let named = |failed: &Failed<T>| {
+        let error = failed.error.clone();
+        name(&failed.unit).into_iter().map(move |code| (code, error.clone()))
+    };
+    DatabaseFault { error, pastes: failed.iter().flat_map(named).collect() }
+}
+
+/// What the claim row says.
+#[derive(Debug)]
+pub(in crate::worker) struct ClaimState {
+    pub decremented: Option<Decremented>,
+    /// How many rows were deleted, when the claim is finished.
+    pub finished: Option<u64>,
+}
+
+/// What the last try to reach its COMMIT did, for what the claim row does not tell. If the step
+/// turns out to be done, that try did it: none gets past the fence after one that was committed.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct LastTry<T>(Mutex<T>);
+
+impl<T: Clone> LastTry<T> {
+    pub fn new(none_yet: T) -> Self {
+        Self(Mutex::new(none_yet))
+    }
+
+    /// To be called right before the COMMIT: its answer may never come.
+    pub fn commits(&self, what: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
+    pub fn what(&self) -> T {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Worker {
+    /// Tries a step until it is done, was done already, or the claim is lost.
+    pub(in crate::worker) async fn retry_step<T, Trying: Future<Output = Result<T, TryError>>>(
+        &self,
+        fence: Fence,
+        attempt: impl Fn(Mode) -> Trying,
+        done_already: impl Fn(&ClaimState) -> Option<T>,
+    ) -> Result<T, StepError> {
+        let give_up = Instant::now() + STEP_TIMEOUT.min(self.settings.worker.outage_timeout);
+        let (mut mode, mut tries) = (Mode::Whole, 0);
+        loop {
+            let error = match answered(attempt(mode)).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            // Such an error is an answer: the transaction is rolled back.
+            if error.may_be_a_row() && mode == Mode::Whole {
+                mode = Mode::Careful;
+                continue;
+            }
+            let reason = error.reason();
+            if error.is_permanent() {
+                return Err(StepError::Permanent(reason));
+            }
+            match error {
+                TryError::Database(fault) => return Err(StepError::Database(fault)),
+                TryError::Brake(reason) => return Err(StepError::Brake(reason)),
+                TryError::Release(reason) => return Err(StepError::Transient(reason)),
+                _ => {}
+            }
+            if tries == 0 && !matches!(error, TryError::NotFenced) {
+                warn!(claim = fence.claim, reason, "claim {}: trying again: {reason}", fence.claim);
+            }
+            if Instant::now() >= give_up {
+                return Err(StepError::Transient(reason));
+            }
+            // A fence that matched nothing is looked into at once, but not over and over: after a
+            // failover that lost the decrement, no look will ever explain it.
+            if tries > 0 || !matches!(error, TryError::NotFenced) {
+                tokio::time::sleep(backoff(tries)).await;
+            }
+            tries += 1;
+            self.forget_statements();
+            let read = self.read_back(fence).await;
+            if read.is_err() && matches!(error, TryError::NotFenced) {
+                warn!(claim = fence.claim, "claim {}: held back by the fence", fence.claim);
+            }
+            if let Some(done) = read?.as_ref().and_then(&done_already) {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Reads the claim under its lock. `None`: Postgres does not answer.
+    async fn read_back(&self, fence: Fence) -> Result<Option<ClaimState>, LostClaim> {
+        let row = match answered(self.read_claim(fence)).await {
+            Ok(row) => row,
+            Err(_) => return Ok(None),
+        };
+        let row = row.ok_or(LostClaim(fence))?;
+        if row.get("reset") {
+            return Err(LostClaim(fence));
+        }
+        let pending_owners: Option<Vec<String>> = row.get("pending_owners");
+        let keys: Option<Vec<String>> = row.get("pending_s3_keys");
+        let pairs = pending_owners.unwrap_or_default().into_iter().zip(keys.unwrap_or_default());
+        let decremented = row.get::<_, bool>("decremented").then(|| Decremented {
+            unreferenced: pairs
+                .map(|(pending_owner, s3_key)| PendingDelete { pending_owner, s3_key })
+                .collect(),
+            bytes: row.get("bytes"),
+            // Not remembered: they are asked about.
+            keys_are_odd: true,
+            ..Decremented::default()
+        });
+        let rows_deleted = u64::try_from(row.get::<_, i64>("rows_deleted")).unwrap_or_default();
+        let finished = row.get::<_, bool>("finished").then_some(rows_deleted);
+        Ok(Some(ClaimState { decremented, finished }))
+    }
+
+    async fn read_claim(&self, fence: Fence) -> Result<Option<tokio_postgres::Row>, PgError> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let row = transaction.query_opt(READ_CLAIM, &[&fence.claim, &fence.worker]).await?;
+        transaction.commit().await?;
+        Ok(row)
+    }
+}

@@ -1,0 +1,40 @@
+//! What a run would delete right now. Changes nothing, claims nothing, asks S3 nothing.
+
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use tokio_postgres::Client;
+
+use super::brake::{Taken, brake};
+use crate::{config::Brake, postgres::describe};
+
+const DRY_RUN: &str = sql!("run/dry_run");
+
+/// What would go.
+#[derive(Debug, Clone, Serialize)]
+pub struct WouldDelete {
+    pub rows: i64,
+    pub objects: i64,
+    pub bytes: i64,
+    /// Why the brake would stop the run, if so.
+    pub brake: Option<String>,
+}
+
+/// Counts in a read-only transaction that may take its time.
+pub async fn dry_run(
+    client: &mut Client,
+    settings: &Brake,
+    limit: Option<u64>,
+) -> Result<WouldDelete> {
+    let counted = async {
+        let transaction = client.build_transaction().read_only(true).start().await?;
+        transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+        let row = transaction.query_one(DRY_RUN, &[]).await?;
+        transaction.commit().await?;
+        let brake = brake(client, settings, Taken::default(), limit).await?;
+        Ok::<_, tokio_postgres::Error>((row, brake))
+    };
+    let counted = counted.await.map_err(|error| anyhow!("dry run: {}", describe(&error)));
+    let (row, brake) = counted?;
+    let (rows, objects, bytes) = (row.get("rows"), row.get("objects"), row.get("bytes"));
+    Ok(WouldDelete { rows, objects, bytes, brake })
+}

@@ -1,0 +1,259 @@
+//! Coming back from deletion: a paste that is put back keeps its body only if the body is still
+//! there, and a body that a paste came back to stays. It matters where a count was too low.
+
+mod support;
+
+use std::sync::Arc;
+
+use paste_cleanup::{claim::Claim, worker::Worker};
+use support::*;
+
+const REF_COUNT: &str = "SELECT ref_count::bigint FROM content";
+const CAME_BACK: &str =
+    "SELECT count(*) FROM pastes WHERE short_code = 'one' AND deletion_status = 'NOT_EXPIRED'";
+
+/// Two expired pastes with one body, each claimed by a worker of its own, and a count of one.
+async fn two_claims_and_a_count_of_one(world: &World) -> [(Arc<Worker>, Claim); 2] {
+    world.put("one", "shared", Ago(60.0)).await;
+    world.put("two", "shared", Ago(50.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let (first, second) = (world.worker().await, world.worker().await);
+    let one = claim_some(&first, 1).await;
+    let two = claim_some(&second, 1).await;
+    assert_eq!((codes(&one), codes(&two)), (vec!["one".into()], vec!["two".into()]));
+    [(first, one), (second, two)]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_is_reset_after_its_content_was_deleted_has_no_content() {
+    let world = World::new().await;
+    let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
+    carry_out(&worker, &two).await;
+    assert_eq!(world.keys().await, Vec::<String>::new(), "by its count, nobody else had it");
+    world.expire_leases(7201.0).await;
+    assert_eq!(world.sweep().await.reset.rows, 1);
+    assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
+    let extended = "SELECT paste_extend('one', NULL)::int::bigint";
+    assert_eq!(world.count(extended).await, 0, "too late: nobody can live without a body");
+    world.end_backoff().await;
+    drain(&worker).await;
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decrement_waits_for_a_paste_that_comes_back_and_spares_its_body() {
+    let world = World::new().await;
+    let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
+    // By hand, and not committed yet when the decrement comes.
+    let mut by_hand = connect(&world.database_url).await;
+    let reset = by_hand.transaction().await.expect("begin");
+    let back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL
+                WHERE short_code = 'one'";
+    reset.batch_execute(back).await.expect("put back");
+    let decrementing = {
+        let (worker, two) = (Arc::clone(&worker), two.clone());
+        tokio::spawn(async move { worker.decrement(&two).await })
+    };
+    world.until_workers_wait(1).await;
+    reset.commit().await.expect("commit");
+    let decremented = decrementing.await.expect("join").expect("decrement");
+    assert_eq!(
+        (decremented.unreferenced.len(), decremented.drift),
+        (0, 1),
+        "the body is needed, after all"
+    );
+    assert_eq!(world.count(REF_COUNT).await, 1);
+    assert_eq!(world.count("SELECT paste_extend('one', NULL)::int::bigint").await, 1);
+    assert_eq!(world.read("one").await.as_deref(), Some("shared"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_whose_content_is_being_deleted_stays_in_progress_until_that_is_decided() {
+    let world = World::new().await;
+    two_claims_and_a_count_of_one(&world).await;
+    world.expire_leases(7201.0).await;
+    // What the decrement of the other one does, not committed yet when the watchdog comes.
+    let mut decrement = connect(&world.database_url).await;
+    let deleting = decrement.transaction().await.expect("begin");
+    deleting.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
+    deleting.batch_execute("DELETE FROM content").await.expect("delete");
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 0, 2));
+    assert_eq!(world.count(CAME_BACK).await, 0);
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.stranded, 0, "nor does a later sweep wait for it");
+    deleting.commit().await.expect("commit");
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.stranded, 2);
+    assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
+    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 2, "of the lost worker");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_counts_the_pastes_that_other_workers_have_claimed_and_not_decremented() {
+    let world = World::new().await;
+    world.put("live", "shared", Never).await;
+    let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
+    let decremented = second.decrement(&two).await.expect("decrement");
+    assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 1));
+    assert_eq!(
+        world.count(REF_COUNT).await,
+        2,
+        "the live one, and the one that is not decremented"
+    );
+    let decremented = first.decrement(&one).await.expect("decrement");
+    assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 0), "now it is right");
+    assert_eq!(world.count(REF_COUNT).await, 1);
+    assert_eq!(world.read("live").await.as_deref(), Some("shared"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
+    let world = World::new().await;
+    let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
+    carry_out(&second, &two).await;
+    world.put("new", "shared", Never).await;
+    world.put("newer", "shared", Never).await;
+    let decremented = first.decrement(&one).await.expect("decrement");
+    assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 1));
+    assert_eq!(world.count(REF_COUNT).await, 2, "a count that was right stays right");
+    let objects = first.delete_objects(&one, &decremented).await.expect("delete");
+    first.finish(&one, &objects, &Default::default()).await.expect("finish");
+    assert_eq!(world.read("new").await.as_deref(), Some("shared"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_stored_again_by_a_transaction_from_before_the_claim_owes_it_nothing_either() {
+    let world = World::new().await;
+    let mut writer = connect(&world.database_url).await;
+    let put = writer.transaction().await.expect("begin");
+    put.batch_execute("SELECT now()").await.expect("its time stands still");
+    let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
+    carry_out(&second, &two).await;
+    world.upload("again", "shared").await;
+    let stored = "SELECT outcome FROM paste_put('new', sha256('shared'), 'again', 6, NULL)";
+    put.query_one(stored, &[]).await.expect("put");
+    put.commit().await.expect("commit");
+    world.put("newer", "shared", Never).await;
+    first.decrement(&one).await.expect("decrement");
+    assert_eq!(world.count(REF_COUNT).await, 2, "a count that was right stays right");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_says() {
+    let world = World::new().await;
+    world.put("live", "shared", Never).await;
+    world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
+    world.put("expired", "shared", Ago(60.0)).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    let summary = drain(&world.worker().await).await;
+    assert_eq!((summary.rows_deleted, summary.drift_repaired), (1, 1));
+    world.run_sql("UPDATE pastes SET deletion_status = 'NOT_EXPIRED'").await;
+    assert_eq!(world.read("live").await.as_deref(), Some("shared"));
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_no_other() {
+    let world = World::new().await;
+    world.put("held", "held", Ago(60.0)).await;
+    world.put_many(20, 20).await;
+    let strays = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+                                    deletion_initiated_at = now() - interval '3 hours'";
+    world.run_sql(strays).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let lock = forgotten.transaction().await.expect("begin");
+    let held = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
+    lock.query(held, &[&hash("held")]).await.expect("lock");
+    assert_eq!(world.sweep().await.stranded, 20);
+    lock.commit().await.expect("let go");
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.stranded, 1);
+    assert_eq!(world.count("SELECT count(*) FROM pastes WHERE content_hash IS NULL").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_trigger_nothing_is_claimed_until_migrate_has_repaired_it() {
+    let world = World::new().await;
+    world.put("expired", "a", Ago(60.0)).await;
+    for trigger in ["pastes_verify_content", "pastes_guard"] {
+        for (change, problem) in [
+            (format!("ALTER TABLE pastes DISABLE TRIGGER {trigger}"), "is disabled"),
+            (format!("ALTER TABLE pastes ENABLE TRIGGER {trigger}"), "not fire in every session"),
+            (format!("DROP TRIGGER {trigger} ON pastes"), "is missing"),
+        ] {
+            world.run_sql(&change).await;
+            let ended = world.program("cleanup-worker").args(&["run"]).output().await;
+            ended.assert_refused(1, &[trigger, problem, "run `cleanupctl migrate`"]);
+            let doctor = world.program("cleanupctl").args(&["doctor"]).output().await;
+            assert!(doctor.stdout().contains(trigger), "{}", doctor.stdout());
+            let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
+            assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+            let repaired = format!("repaired: the trigger {trigger}");
+            assert!(migrated.stdout().contains(&repaired), "{}", migrated.stdout());
+        }
+    }
+    assert_eq!(drain(&world.worker().await).await.rows_deleted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_content() {
+    let world = World::new().await;
+    two_claims_and_a_count_of_one(&world).await;
+    let role = format!("resetter_{}", uuid::Uuid::new_v4().simple());
+    world.run_sql(&format!("CREATE ROLE {role}; GRANT SELECT, UPDATE ON pastes TO {role}")).await;
+    world
+        .run_sql(&format!(
+            "SET ROLE {role};
+             CREATE TEMP TABLE content (content_hash bytea);
+             UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL;
+             RESET ROLE; DROP TABLE pg_temp.content; DROP OWNED BY {role}; DROP ROLE {role}"
+        ))
+        .await;
+    let kept = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
+    assert_eq!(world.count(kept).await, 2, "and is not fooled by a table of that name");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_and_a_decrement_with_the_same_bodies_do_not_wait_for_each_other_in_a_circle() {
+    for claims in [1, 2] {
+        reset_beside_a_decrement(claims).await;
+    }
+}
+
+/// A silent worker has two pastes in so many claims, a live one has two others; all share two bodies.
+async fn reset_beside_a_decrement(claims: u32) {
+    let world = World::new().await;
+    let mut bodies = ["left", "right"];
+    bodies.sort_by_key(|body| std::cmp::Reverse(hash(body)));
+    // What is claimed first has the body that comes last in hash order.
+    for (code, body, age) in [("a", 0, 60.0), ("b", 1, 59.0), ("c", 0, 50.0), ("d", 1, 49.0)] {
+        world.put(code, bodies[body], Ago(age)).await;
+    }
+    let (silent, worker) = (world.worker().await, world.worker().await);
+    for _ in 0..claims {
+        claim_some(&silent, 2 / claims).await;
+    }
+    world.expire_leases(7201.0).await;
+    let claim = claim_some(&worker, 2).await;
+    let mut blocker = connect(&world.database_url).await;
+    let lock = blocker.transaction().await.expect("begin");
+    let first = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
+    lock.query(first, &[&hash(bodies[1])]).await.expect("lock");
+    let decrementing = {
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
+        tokio::spawn(async move { worker.decrement(&claim).await })
+    };
+    world.until_workers_wait(1).await;
+    let swept = world.sweep().await;
+    assert_eq!(swept.reset.claims, claims as usize, "a reset waits for nobody");
+    assert_eq!((swept.reset.rows, swept.reset.left), (1, 1));
+    lock.commit().await.expect("commit");
+    let decremented = decrementing.await.expect("join").expect("decrement");
+    let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
+    worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
+    world.end_deferral().await;
+    assert_eq!(world.sweep().await.stranded, 1);
+    world.assert_consistent().await;
+}
