@@ -16,6 +16,11 @@ pub fn thousands(number: impl ToString) -> String {
     format!("{sign}{}", groups.join(","))
 }
 
+/// 1, "paste", "pastes" → "1 paste"; 2000 → "2,000 pastes".
+pub fn count(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(number), if number == 1 { one } else { many })
+}
+
 /// 1536 → "1.5 KiB".
 pub fn bytes(number: u64) -> String {
     indicatif::HumanBytes(number).to_string()

@@ -17,7 +17,13 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// Starts logging.
 pub fn start(log: &Log) {
-    let filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let mut filter = EnvFilter::try_new(&log.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    // The library logs "Uninited" at every start.
+    if !log.filter.contains("tokio_cron_scheduler")
+        && let Ok(quiet) = "tokio_cron_scheduler=warn".parse()
+    {
+        filter = filter.add_directive(quiet);
+    }
     let text = match log.format {
         LogFormat::Text => true,
         LogFormat::Json => false,

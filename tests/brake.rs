@@ -116,7 +116,7 @@ async fn an_accident_in_the_middle_of_a_run_is_braked_too() {
         .start();
     s3.called(1).await;
     world.run_sql("UPDATE pastes SET expires_at = now() WHERE short_code LIKE 'live4_'").await;
-    worker.until_it_says("finishing 1 open batches").await;
+    worker.until_it_says("finishing 1 open batch").await;
     s3.let_go();
     let ended = worker.end().await;
     ended.assert_refused(4, &["more than 30 pastes are due", "brake.max_rows"]);

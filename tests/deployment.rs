@@ -262,7 +262,7 @@ async fn cron_mails_nothing_after_a_good_night() {
     assert_eq!(cron.mail("cleanup-worker").await, "");
     assert_eq!(world.keys().await, Vec::<String>::new());
     let runs = fs::read_to_string(cron.home.join("runs.txt")).expect("what the runs said");
-    assert!(runs.contains("1 pastes deleted"), "{runs}");
+    assert!(runs.contains("deleted 1 paste"), "{runs}");
     cron.configure(&world.watchdog_url, &world);
     assert_eq!(cron.mail("cleanup-watchdog").await, "");
 }

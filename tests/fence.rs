@@ -4,7 +4,7 @@ mod support;
 
 use paste_cleanup::{
     claim::{Claim, StepError},
-    worker::{Worker, batch::delete_objects::ObjectsGone},
+    worker::{Worker, batch::delete_objects::ObjectsDeleted},
 };
 use support::*;
 
@@ -26,7 +26,7 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
     zombie.heartbeat(&world.db).await.expect("heartbeat");
     assert!(lost.is_cancelled(), "the heartbeat tells the zombie that it lost its claim");
     assert!(matches!(zombie.decrement(claim).await, Err(StepError::Lost(_))), "decrement");
-    let finished = zombie.finish(claim, &ObjectsGone::default(), &Default::default()).await;
+    let finished = zombie.finish(claim, &ObjectsDeleted::default(), &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))), "finish");
     let given = zombie.release(claim.fence, "zombie").await.expect("release");
     assert_eq!(given.rows, 0, "release");

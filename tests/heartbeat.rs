@@ -177,7 +177,7 @@ async fn a_worker_that_cannot_send_a_heartbeat_for_stuck_after_stops_touching_it
         .start();
     s3.called(1).await;
     proxy.down();
-    worker.until_it_says("no heartbeat for stuck_after").await;
+    worker.until_it_says("no heartbeat for watchdog.stuck_after").await;
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     proxy.up();
@@ -239,7 +239,7 @@ async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
     // Somebody died with the lock; its key stays for three TTLs, longer than stuck_after.
     let client = redis::Client::open(redis.url()).expect("client");
     let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
-    let set = redis::cmd("SET").arg(worker.lock.key()).arg("the dead one's").to_owned();
+    let set = redis::cmd("SET").arg(worker.lock_key()).arg("the dead one's").to_owned();
     set.exec_async(&mut connection).await.expect("SET");
     let claim = claim_some(&worker, 10).await;
     assert!(claim.asked_at.elapsed() < STUCK, "its time starts after the wait");

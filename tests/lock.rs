@@ -252,7 +252,7 @@ async fn with_when_unavailable_wait_nothing_is_claimed_until_the_lock_can_be_rel
         .env("CLEANUP_LOCK_TTL", "3s")
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .start();
-    worker.until_it_says("claiming nothing until").await;
+    worker.until_it_says("paused claims").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
     grant(&redis, &["+@scripting"]).await;
     let ended = worker.end().await;

@@ -90,7 +90,7 @@ async fn bad_night(world: &World) {
     folder.write("flag", "");
     let calls = s3.calls();
     let mut fails = worker().env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag")).start();
-    fails.until_it_says("claiming nothing for now").await;
+    fails.until_it_says("paused claims").await;
     s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(folder.file("flag")).expect("remove the flag");
     s3.called(calls + 1).await;

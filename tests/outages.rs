@@ -22,7 +22,7 @@ const FAILING: Mood = Mood::Failing { status: 500, code: "InternalError" };
 const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 /// What a worker says when it stops claiming, and when it goes on.
-const WAITS: &str = "claiming nothing until the dependencies are available";
+const WAITS: &str = "paused claims";
 const GOES_ON: &str = "the dependencies are available again";
 
 /// A world with expired pastes and one that lives on.
@@ -142,7 +142,7 @@ async fn a_postgres_that_comes_back_finds_the_run_going_on() {
     let (mut worker, proxy, s3) = holding_a_batch(&world, run(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("trying again").await;
+    worker.until_it_says("retrying").await;
     proxy.up();
     let ended = worker.end().await;
     assert_eq!(ended.json()["claims_released"], 0, "{}", ended.stderr());
@@ -155,7 +155,7 @@ async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() 
     let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("staying until the open claims can be released").await;
+    worker.until_it_says("not exiting until the open claims are released").await;
     assert!(world.count(OPEN).await > 0, "nothing to release");
     proxy.up();
     assert_gave_up(&world, &worker.end().await, &["gave up after 1s"]).await;
@@ -168,9 +168,12 @@ async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
-    worker.until_it_says("staying until the open claims can be released").await;
+    worker.until_it_says("not exiting until the open claims are released").await;
     let ended = worker.end().await;
-    ended.assert_refused(1, &["could not be released", "watchdog frees them after 2h"]);
+    ended.assert_refused(
+        1,
+        &["could not release the open claims", "the watchdog resets them after 2h"],
+    );
     world.expire_leases(7201.0).await;
     assert!(world.sweep().await.reset.claims > 0);
     world.assert_consistent().await;
@@ -310,7 +313,7 @@ async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_
     let mut worker = times(run(&world)).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.stop_immediately().await;
-    worker.until_it_says("no heartbeat for stuck_after").await;
+    worker.until_it_says("no heartbeat for watchdog.stuck_after").await;
     postgres.start_again().await;
     let sweep = times(world.program("cleanup-watchdog")).args(&["--once"]).output();
     let (swept, ()) = tokio::join!(sweep, async { s3.let_go() });

@@ -25,7 +25,7 @@ async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
         .start();
     worker.until_it_says("waiting for").await;
     s3.called(1).await;
-    worker.until_it_says("skipped a tick: the last run is still going").await;
+    worker.until_it_says("skipped a scheduled run: the last one is still running").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 1, "no overlap");
     s3.let_go();
     world.put("second", "b", Ago(60.0)).await;

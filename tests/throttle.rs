@@ -54,7 +54,7 @@ async fn claims_are_never_ahead_of_the_rate_by_more_than_one_batch() {
         WHERE claimed > 200 * elapsed + rows_claimed";
     assert_eq!(world.count(ahead).await, 0);
     assert_waited_for(&ended, "max_rate");
-    assert_eq!(said(&ended, "claiming nothing for now: max_rate (200 pastes/s)"), 1, "told once");
+    assert_eq!(said(&ended, "paused claims: max_rate (200 pastes/s)"), 1, "told once");
     world.assert_drained().await;
 }
 
@@ -69,14 +69,14 @@ async fn a_flag_file_stops_claims_but_no_batch_in_flight_until_it_is_removed() {
     folder.write("stop", "");
     s3.let_go();
     worker.until_it_says("finished claim").await;
-    worker.until_it_says(&format!("claiming nothing for now: flag file {flag} exists")).await;
+    worker.until_it_says(&format!("paused claims: flag file {flag} exists")).await;
     assert_eq!(world.count(CLAIMS).await, 1);
     std::fs::remove_file(&flag).expect("remove the flag");
-    worker.until_it_says("claiming again").await;
+    worker.until_it_says("resumed claims").await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "flag_file");
-    assert_eq!(said(&ended, "claiming nothing for now"), 1, "told once");
+    assert_eq!(said(&ended, "paused claims"), 1, "told once");
     world.assert_drained().await;
 }
 
@@ -109,7 +109,7 @@ async fn waiting(world: &World, folder: &Folder, s3: &str, args: &[&str]) -> Run
     folder.write("stop", "");
     let worker = run(world, args).await.env("CLEANUP_THROTTLE_FLAG_FILE", &flag_in(folder));
     let mut worker = worker.env("AWS_ENDPOINT_URL", s3).start();
-    worker.until_it_says("claiming nothing for now: flag file").await;
+    worker.until_it_says("paused claims: flag file").await;
     worker
 }
 
@@ -176,11 +176,11 @@ async fn a_standby_that_lags_stops_claims_until_it_has_caught_up() {
     let pair = Lagging::start().await;
     pair.world.run_sql("GRANT pg_monitor TO suite_worker").await;
     let mut worker = pair.worker(&[]).await.start();
-    let line = worker.until_it_says("claiming nothing for now: replica lag").await;
+    let line = worker.until_it_says("paused claims: replica lag").await;
     assert!(line.contains(" s > 1s"), "{line}");
     assert_eq!(pair.world.count(CLAIMS).await, 0);
     pair.standby.batch_execute("SELECT pg_wal_replay_resume()").await.expect("resume");
-    worker.until_it_says("claiming again").await;
+    worker.until_it_says("resumed claims").await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "replica_lag");

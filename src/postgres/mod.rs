@@ -222,6 +222,12 @@ pub async fn answered<T, E: From<PoolError>>(
     }
 }
 
+/// Makes every connection prepare its statements again. After an ALTER of a column, a statement that was
+/// prepared before fails with 0A000 until then.
+pub fn forget_statements(pool: &Pool) {
+    pool.manager().statement_caches.clear();
+}
+
 /// The server does not know a setting that the session was to be started with.
 fn is_unknown_setting(error: &tokio_postgres::Error) -> bool {
     // By the place that raises it: the message comes in the server's language.

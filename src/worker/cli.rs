@@ -23,7 +23,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// Erases expired pastes: rows in Postgres, bodies in S3, cache entries in Redis.
+/// Erases expired pastes: rows in Postgres, objects in S3, cache entries in Redis.
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100, after_help = HELP)]
 pub struct WorkerCli {
@@ -34,39 +34,44 @@ pub struct WorkerCli {
 }
 
 const HELP: &str = "\
-Settings come from flags, then CLEANUP_<SECTION>_<KEY> variables, then --config FILE.
-The first ones to set: DATABASE_URL, REDIS_URL, S3_BUCKET, and AWS_ENDPOINT_URL for MinIO and others.
+Settings: flags override CLEANUP_<SECTION>_<KEY> variables, these override
+--config FILE. Set first: DATABASE_URL, REDIS_URL, S3_BUCKET, and
+AWS_ENDPOINT_URL for MinIO and other stores.
 
-Exit codes: 0 drained; 3 stopped early with a backlog left (limit, deadline, signal, paused,
-  a dead worker's claims);
-1 failed, or pastes that could not be deleted; 2 usage or config; 4 stopped by the brake.
+Exit codes:
+  0  drained
+  1  failed, or some pastes could not be deleted
+  2  wrong usage or settings
+  3  stopped early with a backlog left: limit, deadline, signal, paused, or
+     claims of a dead worker
+  4  stopped by the safety brake
 
 Examples:
-  cleanup-worker run --dry-run              what would go?
-  cleanup-worker run --until 06:00          the nightly cron job
-  cleanup-worker run --limit 1000           a careful first try
-  cleanup-worker run --max-rate 2000        gently, beside a busy service
-  cleanup-worker run --override-brake       most of the table has expired, and that is right
+  cleanup-worker run --dry-run          what would be deleted
+  cleanup-worker run --until 06:00      the nightly cron job
+  cleanup-worker run --limit 1000       a first try
+  cleanup-worker run --max-rate 2000    slowly, beside a busy service
+  cleanup-worker run --override-brake   when most of the table really has expired
   cleanup-worker run --format json | jq .rows_deleted
   CLEANUP_SCHEDULE_TIMEZONE=Europe/Berlin cleanup-worker schedule";
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Drain everything that has expired, say what was done, exit. What cron starts.
+    /// Delete all expired pastes, print a summary and exit. For cron.
     Run(RunArgs),
-    /// Stay resident and do the same on schedule.cron (default: nightly at midnight UTC).
+    /// Stay resident and run on schedule.cron (default: every midnight, UTC).
     Schedule(RunArgs),
 }
 
 #[derive(Args, Debug)]
 struct RunArgs {
-    /// Stop after N pastes.
+    /// Maximum number of pastes to delete.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Stop after this time, for example 4h.
+    /// Maximum duration of the run, for example 4h.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     run_time: Option<Duration>,
-    /// Stop at this time of day in schedule.timezone, for example 06:00.
+    /// Time of day at which to stop, in schedule.timezone, for example 06:00.
     #[arg(long, value_name = "HH:MM", value_parser = parse_time)]
     until: Option<NaiveTime>,
     /// Pastes per claim (worker.batch_size).
@@ -75,22 +80,22 @@ struct RunArgs {
     /// Batches in flight at once (worker.concurrency).
     #[arg(long, value_name = "N")]
     concurrency: Option<usize>,
-    /// Pastes claimed per second (throttle.max_rate); 0 = as fast as it goes.
+    /// Maximum pastes per second (throttle.max_rate); 0 = no limit.
     #[arg(long, value_name = "N")]
     max_rate: Option<u32>,
-    /// Delete although it is suspiciously much (brake.max_share, brake.max_rows).
+    /// Ignore the safety brake (brake.max_share, brake.max_rows).
     #[arg(long)]
     override_brake: bool,
-    /// Say what would be deleted right now; change nothing.
+    /// Print what would be deleted right now; change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How the summary is printed.
+    /// Format of the summary.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 impl WorkerCli {
-    /// Runs the command; the answer is the exit code.
+    /// Runs the command. Returns the exit code.
     pub async fn run(self) -> Result<u8> {
         let mut settings = self.common.settings()?;
         let (Command::Run(args) | Command::Schedule(args)) = &self.command;
@@ -98,7 +103,7 @@ impl WorkerCli {
         let settings = Arc::new(settings);
         match &self.command {
             Command::Run(args) | Command::Schedule(args) if args.dry_run => {
-                say_what_would_go(&settings, args).await
+                print_dry_run(&settings, args).await
             }
             Command::Run(args) => {
                 let started = Worker::start(Arc::clone(&settings), Shutdown::on_signals()?).await;
@@ -147,7 +152,7 @@ impl RunArgs {
     }
 }
 
-async fn say_what_would_go(settings: &Settings, args: &RunArgs) -> Result<u8> {
+async fn print_dry_run(settings: &Settings, args: &RunArgs) -> Result<u8> {
     let target = Target::new(settings, "cleanup-worker", None)?;
     let mut client = target.open().await?;
     migrate::check(&client).await?;
@@ -155,11 +160,13 @@ async fn say_what_would_go(settings: &Settings, args: &RunArgs) -> Result<u8> {
     print(args.format, &would, |would| {
         let brake = would.brake.as_ref();
         format!(
-            "would delete {} pastes and {} objects, {}; nothing was changed{}",
+            "would delete {} pastes and {} objects, {}; changed nothing{}",
             thousands(would.rows),
             thousands(would.objects),
             bytes(u64::try_from(would.bytes).unwrap_or_default()),
-            brake.map(|reason| format!("\nthe brake would stop it: {reason}")).unwrap_or_default()
+            brake
+                .map(|reason| format!("\nthe safety brake would stop it: {reason}"))
+                .unwrap_or_default()
         )
     });
     Ok(0)
@@ -170,8 +177,8 @@ fn parse_time(text: &str) -> Result<NaiveTime, String> {
         .map_err(|_| format!("{text:?} is not a time of day; write 06:00"))
 }
 
-/// How long until it is that time there. Today if it is still to come, tomorrow otherwise; the day
-/// after if a clock change skips it.
+/// Returns how long it is until that time of day: today, tomorrow, or the day after if a clock change
+/// skips it.
 fn until(time: NaiveTime, now: DateTime<Tz>) -> Duration {
     let today = now.date_naive();
     let days = today.iter_days().take(3);

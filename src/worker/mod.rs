@@ -1,6 +1,9 @@
-//! The worker: drains what has expired, batch by batch. The steps of a batch, in order:
-//! `lock`, `claim`, `decrement`, `delete_objects`, `evict`, `finish`; `batch` strings them together,
-//! `drain` keeps several batches in flight.
+//! The worker: drains the expired pastes, batch by batch.
+//!
+//! * `run`: the drain loop: when to claim, when to wait, when to stop.
+//! * `batch`: the steps of one batch, one file each: `lock`, `claim`, `decrement`,
+//!   `delete_objects`, `evict`, `finish`.
+//! * `report`: what a run reports of itself.
 
 pub mod batch;
 pub mod cli;
@@ -9,51 +12,100 @@ pub mod run;
 pub mod schedule;
 mod start;
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 use deadpool_postgres::Pool;
-use tokio::time::Instant;
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 use self::{
-    batch::{Lock, MissingContent, OpenClaims},
-    report::Tally,
+    batch::{
+        OpenClaims, Steps,
+        claim::{ClaimError, Wanted},
+        delete_objects::ObjectsDeleted,
+        finish::Finished,
+        heartbeat::Heartbeat,
+    },
+    report::{PhaseTimes, RunRecord, Tally},
 };
 use crate::{
+    claim::{Claim, Decremented, Fence, StepError, reset::Reset},
     config::Settings,
     objects::Objects,
-    postgres::{Target, bisect::Blame},
-    redis::Redis,
     shutdown::Shutdown,
 };
 
 /// An error of the pool, or of Postgres behind it.
 pub type PgError = deadpool_postgres::PoolError;
 
-/// For each step of a batch that writes.
-#[derive(Debug, Default)]
-struct Blames {
-    claim: Blame,
-    decrement: Blame,
-    finish: Blame,
-}
-
 /// One worker process: its identity, its connections, its open claims.
 pub struct Worker {
-    /// Minted at process start; half of every fence.
+    /// Chosen at process start; half of every fence.
     pub id: Uuid,
     pub settings: Arc<Settings>,
-    pub shutdown: Shutdown,
-    pub open: OpenClaims,
-    pub lock: Lock,
-    pub tally: Tally,
-    /// Whose fault failing statements are.
-    blame: Blames,
-    missing: MissingContent,
-    override_brake: AtomicBool,
-    started: Instant,
-    target: Target,
+    pub open: Arc<OpenClaims>,
+    pub tally: Arc<Tally>,
+    shutdown: Shutdown,
+    steps: Steps,
+    heartbeat: Heartbeat,
+    record: Arc<RunRecord>,
     pool: Pool,
-    redis: Redis,
     objects: Objects,
+}
+
+/// The steps of a batch, one by one.
+impl Worker {
+    /// Takes the lock, claims due pastes, releases the lock. `None`: nothing to claim, or asked to stop.
+    pub async fn claim(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
+        self.steps.claim.run(wanted).await
+    }
+
+    /// Decrements the references of the claim's pastes, exactly once.
+    pub async fn decrement(&self, claim: &Claim) -> Result<Decremented, StepError> {
+        self.steps.decrement.run(claim).await
+    }
+
+    /// Deletes the objects that lost their last reference, and those pending from earlier attempts.
+    pub async fn delete_objects(
+        &self,
+        claim: &Claim,
+        decremented: &Decremented,
+    ) -> Result<ObjectsDeleted, StepError> {
+        self.steps.delete_objects.run(claim, decremented).await
+    }
+
+    /// Removes the claim's pastes from the read cache.
+    pub async fn evict(&self, claim: &Claim) {
+        self.steps.evict.run(claim).await;
+    }
+
+    /// Deletes the paste rows and closes the claim.
+    pub async fn finish(
+        &self,
+        claim: &Claim,
+        objects: &ObjectsDeleted,
+        times: &PhaseTimes,
+    ) -> Result<Finished, StepError> {
+        self.steps.finish.run(claim, objects, times).await
+    }
+
+    /// Releases the claim, unless it was finished or reset already. Costs its rows no attempt.
+    pub async fn release(&self, fence: Fence, reason: &str) -> Result<Reset, StepError> {
+        self.steps.release.release(fence, reason).await
+    }
+
+    /// Releases every open claim of this worker that it does not know of. Returns their number.
+    pub async fn release_unconfirmed(&self) -> Result<usize, StepError> {
+        self.steps.release.unconfirmed().await
+    }
+
+    /// Sends one heartbeat for the open claims that make progress.
+    pub async fn heartbeat(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        self.heartbeat.once(client).await
+    }
+
+    /// The key of the lock around claims.
+    pub fn lock_key(&self) -> &str {
+        self.steps.claim.lock_key()
+    }
 }

@@ -24,23 +24,22 @@ use super::{
 };
 use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
-/// Runs on every tick until asked to stop. A tick that finds the last run still going is skipped.
+/// Runs on every tick until asked to stop. A tick during a run is skipped.
 pub async fn schedule(
     settings: Arc<Settings>,
     shutdown: Shutdown,
     options: impl Fn() -> Result<Options>,
     report: impl Fn(&Summary),
 ) -> Result<()> {
-    // Whatever is wrong with the dependencies now is worth knowing before midnight.
+    // A dependency that is unavailable is reported now, not at midnight.
     drop(Worker::start(Arc::clone(&settings), shutdown.clone()).await?);
     let running = Arc::new(AtomicBool::new(false));
     let (ticks, mut due) = channel(1);
     let mut scheduler = JobScheduler::new().await.context("cannot start the scheduler")?;
     scheduler.add(job(&settings, Arc::clone(&running), ticks)?).await?;
     scheduler.start().await?;
-    let (cron, zone) = (&settings.schedule.cron, settings.schedule.timezone);
-    info!(cron, timezone = zone.name(), "waiting for {cron:?} in {}", zone.name());
     loop {
+        log_next_run(&settings);
         tokio::select! {
             () = shutdown.stop.cancelled() => break,
             _ = due.recv() => {}
@@ -48,7 +47,7 @@ pub async fn schedule(
         match start(&settings, &shutdown).await {
             Ok(worker) => report(&worker.run(options()?).await),
             Err(failure) => {
-                error!("this night's run could not start: {failure:#}");
+                error!("the scheduled run could not start: {failure:#}");
                 record_failed_start(&settings, &failure).await;
             }
         }
@@ -57,7 +56,15 @@ pub async fn schedule(
     scheduler.shutdown().await.context("cannot stop the scheduler")
 }
 
-/// The next tick may be a day away: what is not there at this moment is waited for.
+fn log_next_run(settings: &Settings) {
+    let (cron, zone) = (&settings.schedule.cron, settings.schedule.timezone);
+    if let Some(next) = Ticks::new(cron, zone, Utc::now()).ok().and_then(|ticks| ticks.next()) {
+        let next = next.with_timezone(&zone).format("%Y-%m-%d %H:%M:%S %Z");
+        info!(cron, timezone = zone.name(), "next run: {next} (schedule.cron is {cron:?})");
+    }
+}
+
+/// The next tick may be a day away: a dependency that is unavailable now is waited for.
 async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Worker>> {
     let (give_up, mut tries) = (Instant::now() + settings.worker.outage_timeout, 0);
     loop {
@@ -69,7 +76,7 @@ async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Work
             return Err(failure);
         }
         if tries == 0 {
-            warn!("this night's run cannot start yet: {failure:#}");
+            warn!("the scheduled run cannot start yet, retrying: {failure:#}");
         }
         tokio::select! {
             () = sleep(backoff(tries)) => {}
@@ -79,8 +86,8 @@ async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Work
     }
 }
 
-/// The library only looks at the clock, every second: it counts in the UTC offset of the moment when
-/// the job was added, so that after a clock change it is an hour off. A tick does nothing but knock.
+/// The library only provides a tick every second. Its own cron expressions use the UTC offset of the moment
+/// when the job was added, so that after a clock change they are an hour off.
 fn job(settings: &Settings, running: Arc<AtomicBool>, ticks: Sender<()>) -> Result<Job> {
     let cron = settings.schedule.cron.as_str();
     let invalid = || format!("schedule.cron {cron:?} is not valid");
@@ -90,9 +97,9 @@ fn job(settings: &Settings, running: Arc<AtomicBool>, ticks: Sender<()>) -> Resu
             return;
         }
         if running.swap(true, Ordering::AcqRel) {
-            warn!("skipped a tick: the last run is still going");
+            warn!("skipped a scheduled run: the last one is still running");
         } else if ticks.try_send(()).is_err() {
-            warn!("skipped a tick: stopping");
+            warn!("skipped a scheduled run: stopping");
         }
     });
     job.context("cannot add the job to the scheduler")

@@ -5,24 +5,24 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
 use futures_util::future::join;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
     Worker,
-    batch::{Lock, OpenClaims},
-    report::Tally,
+    batch::{Lock, OpenClaims, Steps, StepsNeed, heartbeat::Heartbeat},
+    report::{RunRecord, Tally},
 };
 use crate::{
     config::Settings, fleet, migrate, objects::Objects, postgres::Target, shutdown::Shutdown,
 };
 
-/// Postgres is there, and remembers; something else is not.
+/// Postgres is available, so the failed start can be recorded; something else is not ready.
 #[derive(thiserror::Error, Debug)]
 #[error("{0:#}")]
 pub(super) struct NotReady(pub anyhow::Error);
 
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const S3_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Connects, and checks schema and bucket.
@@ -38,35 +38,47 @@ impl Worker {
             let fleet = fleet::read(&client).await?;
             anyhow::Ok((client, fleet))
         };
-        let (opened, probed) = join(opening, timeout(START_TIMEOUT, objects.probe())).await;
+        let (opened, probed) = join(opening, timeout(S3_TIMEOUT, objects.probe())).await;
         let (client, fleet) = opened?;
         let ready = async {
             match probed {
                 Ok(probed) => probed?,
-                Err(_) => {
-                    bail!("S3 did not answer within {START_TIMEOUT:?}; is the endpoint right?")
-                }
+                Err(_) => bail!("S3 did not answer within {S3_TIMEOUT:?}; is the endpoint right?"),
             }
             // After the probe: a mistyped bucket must not be remembered.
             fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await
         };
         ready.await.map_err(NotReady)?;
+        // A child: a run that abandons its batches must not abandon those of the runs after it.
+        let shutdown = Shutdown { abandon: shutdown.abandon.child_token(), ..shutdown };
+        let (open, tally) = (Arc::new(OpenClaims::default()), Arc::new(Tally::default()));
+        let record = Arc::new(RunRecord::new(id, Arc::clone(&tally), objects.clone()));
+        let pool = target.pool(settings.postgres.pool_size)?;
+        let lock = Lock::new(redis.clone(), &settings.lock, &fleet.database);
+        let steps = Steps::new(StepsNeed {
+            id,
+            settings: Arc::clone(&settings),
+            shutdown: shutdown.clone(),
+            open: Arc::clone(&open),
+            tally: Arc::clone(&tally),
+            pool: pool.clone(),
+            lock,
+            redis,
+            objects: objects.clone(),
+        });
+        let heartbeat =
+            Heartbeat::new(id, target, &settings, Arc::clone(&open), Arc::clone(&record));
         Ok(Arc::new(Self {
             id,
-            lock: Lock::new(redis.clone(), &settings.lock, &fleet.database),
-            pool: target.pool(settings.postgres.pool_size)?,
-            target,
-            redis,
-            objects,
             settings,
-            // A child: a run that gives up its batches must not delete the runs after it.
-            shutdown: Shutdown { abandon: shutdown.abandon.child_token(), ..shutdown },
-            open: OpenClaims::default(),
-            tally: Tally::default(),
-            blame: Default::default(),
-            missing: Default::default(),
-            override_brake: Default::default(),
-            started: Instant::now(),
+            open,
+            tally,
+            shutdown,
+            steps,
+            heartbeat,
+            record,
+            pool,
+            objects,
         }))
     }
 }

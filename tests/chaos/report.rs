@@ -19,16 +19,16 @@ use crate::{
 
 /// Sentences in the workers' logs that tell of something worth counting.
 const SENTENCES: [(&str, &str); 5] = [
-    ("fences that fired", "held back by the fence"),
+    ("fences that fired", "stopped by its fence"),
     ("claims lost, for whatever reason", "was reset; its pastes belong"),
-    ("claims dropped for want of a heartbeat", "no heartbeat for stuck_after"),
-    ("steps tried again after an answer was lost", "trying again"),
-    ("claims found whose answer was lost", "its answer was lost: releasing it"),
+    ("claims dropped for want of a heartbeat", "no heartbeat for watchdog.stuck_after"),
+    ("steps tried again after an answer was lost", "retrying:"),
+    ("claims found whose answer was lost", "no batch of this worker has it: releasing it"),
 ];
 /// Sentences that must not be there.
 pub const FORBIDDEN: [&str; 2] = ["panicked", "drift:"];
 /// Only an owner's lock or trigger can keep a row from taking over the key of its object.
-const FORBIDDEN_WITHOUT_OWNER: &str = "keeps the key";
+const FORBIDDEN_WITHOUT_OWNER: &str = "keeps the pending delete";
 
 const FIGURES: &str = "
     SELECT 'batches finished', count(*)::bigint FROM deletion_claims WHERE finished_at IS NOT NULL

@@ -62,7 +62,7 @@ async fn a_batch_that_breaks_off_costs_its_rows_an_attempt_and_the_run_its_exit_
     let summary = broken.json();
     assert_eq!(summary["rows_deleted"], 20, "its rows are due again, and deleted: {summary}");
     let error = summary["error"].as_str().unwrap_or_default();
-    assert!(error.contains("1 batches broke off"), "{summary}");
+    assert!(error.contains("1 batch panicked"), "{summary}");
     let counted =
         "SELECT count(*) FROM deletion_claims WHERE reset_reason = 'worker lease expired'";
     assert_eq!(stage.world.count(counted).await, 1);

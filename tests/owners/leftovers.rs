@@ -3,7 +3,7 @@
 use paste_cleanup::{
     claim::Claim,
     watchdog::prune::prune,
-    worker::{Worker, batch::delete_objects::ObjectsGone},
+    worker::{Worker, batch::delete_objects::ObjectsDeleted},
 };
 
 use super::{
@@ -80,7 +80,7 @@ async fn pastes_that_something_else_deletes_meanwhile_are_counted_and_named() {
     assert_eq!((&ended.json()["rows_deleted"], &ended.json()["rows_gone"]), (&8.into(), &2.into()));
     let said = ended.stderr();
     assert!(
-        said.contains("something else deleted 2 of its pastes") && said.contains("p3"),
+        said.contains("another program deleted 2 of its pastes") && said.contains("p3"),
         "{said}"
     );
     world.assert_drained().await;
@@ -143,7 +143,7 @@ async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
 async fn refused_objects(
     world: &World,
     s3: &FaultyS3,
-) -> (std::sync::Arc<Worker>, Claim, ObjectsGone) {
+) -> (std::sync::Arc<Worker>, Claim, ObjectsDeleted) {
     for n in 1..=3 {
         world.put(&format!("p{n}"), &format!("refused {n}"), Ago(60.0)).await;
     }

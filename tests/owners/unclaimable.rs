@@ -91,7 +91,7 @@ async fn a_lock_in_a_trigger_of_the_claim_is_waited_for_and_makes_nobody_unclaim
     let holding = forgotten.transaction().await.expect("begin");
     holding.batch_execute("LOCK audit_log").await.expect("lock");
     let mut worker = world.program("cleanup-worker").args(&["run", "--format", "json"]).start();
-    worker.until_it_says("claiming nothing until").await;
+    worker.until_it_says("paused claims").await;
     holding.rollback().await.expect("let go");
     let ended = worker.end().await;
     assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "{}", ended.stderr());

@@ -7,7 +7,7 @@ use paste_cleanup::{
     postgres::describe,
     watchdog::{Depth, sweep},
     worker::{
-        batch::{claim::Wanted, delete_objects::ObjectsGone},
+        batch::{claim::Wanted, delete_objects::ObjectsDeleted},
         report::PhaseTimes,
     },
 };
@@ -144,7 +144,7 @@ impl Stage {
 
     async fn finish(&self, id: i64) -> Answer {
         let held = self.held(id);
-        let nothing = Arc::new(ObjectsGone::default());
+        let nothing = Arc::new(ObjectsDeleted::default());
         let gone = held.gone.as_ref().unwrap_or(&nothing);
         let times = PhaseTimes::default();
         let finishing = held.worker.finish(&held.claim, gone, &times);

@@ -10,7 +10,7 @@ use deadpool_postgres::Pool;
 use futures_util::future::join_all;
 use paste_cleanup::{
     claim::{Claim, Decremented},
-    worker::{Worker, batch::delete_objects::ObjectsGone},
+    worker::{Worker, batch::delete_objects::ObjectsDeleted},
 };
 use tokio_postgres::{Client, types::ToSql};
 
@@ -47,7 +47,7 @@ pub struct Held {
     pub worker: Arc<Worker>,
     pub claim: Claim,
     pub decremented: Option<Decremented>,
-    pub gone: Option<Arc<ObjectsGone>>,
+    pub gone: Option<Arc<ObjectsDeleted>>,
 }
 
 /// What a row does that comes back while somebody holds its content row.

@@ -1,73 +1,87 @@
-//! Step 2: claim due pastes. One statement marks them and inserts the claim row that is their lease.
+//! Step 2: claim due pastes. One statement marks them as DELETION_IN_PROGRESS and inserts the claim row,
+//! which is their lease.
+//!
+//! In: how many pastes, due from when on. Out: a [`Claim`], or nothing to claim. A crash before the
+//! commit leaves nothing; after it, a claim that the watchdog resets when its lease expires.
 
 mod row_by_row;
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use deadpool_postgres::{Client, Transaction};
+use deadpool_postgres::{Client, Pool, Transaction};
 use futures_util::future::try_join;
 use tokio::time::Instant;
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 use self::row_by_row::Found;
-use super::{PgError, Worker, lock::Turn};
+use super::{Lock, OpenClaims, PgError, Tally, lock::Turn};
 use crate::{
     claim::{Claim, DatabaseFault, Fence, Paste, attempts_with_company},
+    config::Settings,
     failpoint,
     fleet::OtherBucket,
     migrate::{self, SchemaError},
+    objects::Objects,
     postgres::{
-        Fault, Unreadable, answered, describe_pool, is_permanent,
+        Fault, Unreadable, answered,
+        bisect::Blame,
+        describe_pool, is_permanent,
         planner::{BY_DUE_INDEX, BY_KEY},
         read,
     },
+    shutdown::Shutdown,
 };
 
 const TURN: &str = sql!("claim/turn");
 const CLAIM: &str = sql!("claim/claim");
-/// Whose columns a claim reads.
+/// The table whose columns a claim reads.
 const PASTES: &str = "pastes";
 
 /// What to claim.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    /// At most so many pastes.
+    /// The maximum number of pastes.
     pub size: u32,
-    /// Nothing due before this: the last due time that this process claimed in this run.
+    /// The low-water mark: the last due time that this process claimed in this run. Nothing due before
+    /// it is claimed.
     pub mark: Option<SystemTime>,
     /// Other claims are open in this process, so rows that must run alone are left for later.
     pub busy: bool,
-    /// Wait for the lock no longer than this.
+    /// When to stop waiting for the lock.
     pub until: Option<Instant>,
 }
 
 /// Why nothing was claimed.
 #[derive(thiserror::Error, Debug)]
 pub enum ClaimError {
-    /// Whether the claim was committed is unknown until [`Worker::release_unconfirmed`] has looked.
+    /// Whether the claim was committed is unknown until the unconfirmed claims
+    /// are released.
     #[error("claiming failed: {}", describe_pool(.0))]
     Postgres(#[from] PgError),
-    /// Somebody has migrated the database while this worker ran.
+    /// The database was migrated while this worker ran.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// Somebody has bound the database to another bucket while this worker ran.
+    /// The database was bound to another bucket while this worker ran.
     #[error(transparent)]
     Bucket(#[from] OtherBucket),
     #[error("claiming failed: {0}")]
     Unreadable(#[from] Unreadable),
-    /// Fewer rows were marked than were picked: a careful claim finds out which.
+    /// Fewer rows were marked than were picked: a claim row by row finds out which.
     #[error("claiming failed: not all pastes could be marked")]
     Swallowed,
     #[error(
-        "claiming failed: a trigger of pastes changes deletion_initiated_at, by which a claim knows \
-         its rows; drop it, or let it spare that column"
+        "claiming failed: a trigger on pastes changes deletion_initiated_at, which a claim needs to \
+         recognise its rows; drop the trigger, or let it leave that column alone"
     )]
     Retimed,
     /// Every paste waits for a lock, or takes too long.
     #[error("claiming failed: {0}")]
     Waiting(String),
-    /// No paste at all can be marked.
+    /// Not one paste can be marked.
     #[error("claiming failed: {0}")]
     Database(DatabaseFault),
     #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
@@ -81,7 +95,7 @@ impl From<tokio_postgres::Error> for ClaimError {
 }
 
 impl ClaimError {
-    /// Waiting does not help: a missing privilege, say, or another schema.
+    /// Waiting does not help: a missing privilege, for example, or another schema.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_permanent(error),
@@ -94,7 +108,7 @@ impl ClaimError {
         }
     }
 
-    /// The rows may differ: a careful claim can tell them apart.
+    /// Perhaps only some rows fail: a claim row by row can tell.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
@@ -109,10 +123,60 @@ fn most_attempts(wanted: Wanted) -> i32 {
     if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX }
 }
 
-impl Worker {
-    /// Takes the lock, claims, lets go of the lock. `None`: nothing to claim, or asked to stop.
-    pub async fn claim(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
-        // Before the lock: nobody waits for it while this process waits for a connection.
+/// Claims due pastes for one worker.
+pub(in crate::worker) struct ClaimStep {
+    id: Uuid,
+    pool: Pool,
+    lock: Lock,
+    lock_ttl: Duration,
+    bucket: String,
+    prefix: String,
+    backoff_cap: Duration,
+    shutdown: Shutdown,
+    open: Arc<OpenClaims>,
+    tally: Arc<Tally>,
+    blame: Blame,
+}
+
+impl ClaimStep {
+    #[expect(clippy::too_many_arguments, reason = "a constructor: each becomes a field")]
+    pub fn new(
+        id: Uuid,
+        pool: Pool,
+        lock: Lock,
+        objects: &Objects,
+        settings: &Settings,
+        shutdown: Shutdown,
+        open: Arc<OpenClaims>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        Self {
+            id,
+            pool,
+            lock,
+            lock_ttl: settings.lock.ttl,
+            bucket: objects.bucket().into(),
+            prefix: objects.prefix().into(),
+            backoff_cap: settings.worker.backoff_cap,
+            shutdown,
+            open,
+            tally,
+            blame: Blame::default(),
+        }
+    }
+
+    pub fn lock_key(&self) -> &str {
+        self.lock.key()
+    }
+
+    /// Whether Redis would grant the lock.
+    pub async fn probe_lock(&self) -> Result<(), String> {
+        self.lock.probe().await
+    }
+
+    /// Takes the lock, claims, releases the lock. `None`: nothing to claim, or asked to stop.
+    pub async fn run(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
+        // Before the lock: no other worker waits for it while this one waits for a connection.
         let mut client = answered::<_, PgError>(self.pool.get()).await?;
         let started = Instant::now();
         let turn = self.lock.acquire(&self.shutdown, wanted.until).await;
@@ -134,7 +198,7 @@ impl Worker {
         claimed
     }
 
-    /// All at once; when Postgres refuses that, carefully, until there is something to claim.
+    /// All at once; when Postgres refuses that, row by row, until something is claimed.
     async fn claim_in_turn(
         &self,
         client: &mut Client,
@@ -166,7 +230,7 @@ impl Worker {
     ) -> Result<(Transaction<'a>, Row), ClaimError> {
         let transaction = client.transaction().await?;
         // Shorter than the lock's TTL: a claim that outlives its lock is cancelled.
-        let allowed_ms = self.settings.lock.ttl.as_millis() * 2 / 3;
+        let allowed_ms = self.lock_ttl.as_millis() * 2 / 3;
         let settings =
             format!("SET LOCAL statement_timeout = {allowed_ms}; {BY_KEY}; {BY_DUE_INDEX}");
         let turn = transaction.prepare_cached(TURN).await?;
@@ -178,7 +242,7 @@ impl Worker {
                 .await?;
         migrate::expect(&turn)?;
         let (bucket, prefix) = (turn.try_get("bucket")?, turn.try_get("prefix")?);
-        OtherBucket::unless(bucket, prefix, self.objects.bucket(), self.objects.prefix())?;
+        OtherBucket::unless(bucket, prefix, &self.bucket, &self.prefix)?;
         Ok((transaction, turn))
     }
 
@@ -210,8 +274,8 @@ impl Worker {
         }
         expect_our_time(&rows)?;
         if rows.is_empty() {
-            // Waited for: rows that must run alone are locked by now, and the next one to hold the
-            // lock would pass them by.
+            // Waited for: rows that must run alone are locked by now, and the next worker with the
+            // lock would skip them.
             transaction.rollback().await?;
             self.open.confirm(1);
             return Ok(None);
@@ -221,7 +285,7 @@ impl Worker {
         transaction.commit().await.map_err(answered_no)?;
         failpoint::reached("claim.committed");
         self.open.confirm(1);
-        self.blame.claim.succeeded();
+        self.blame.succeeded();
         self.tally.claimed(started.elapsed());
         Ok(claim)
     }
@@ -232,7 +296,7 @@ fn marked(rows: &[Row]) -> i64 {
     i64::try_from(marked.count()).unwrap_or(i64::MAX)
 }
 
-/// A claim knows its rows by its number and its time.
+/// A claim recognises its rows by its id and its time.
 fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
     match rows.iter().all(|row| row.get::<_, Option<bool>>("is_timed") == Some(true)) {
         true => Ok(()),
@@ -240,7 +304,7 @@ fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
     }
 }
 
-/// What the claim's statement returned. `None`: nothing.
+/// Turns the rows that a claim returned into a [`Claim`]. `None`: no rows.
 fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Claim>, Unreadable> {
     let Some(first) = rows.first() else {
         return Ok(None);

@@ -1,17 +1,33 @@
-//! Step 5: forget the batch in the read cache, before the rows that remember its keys are gone.
+//! Step 5: evict the batch from the read cache, before the rows with the short codes are deleted.
+//!
+//! In: the claim. Out: nothing. A crash leaves the cache entries to a repetition, or to their TTL.
+
+use std::sync::Arc;
 
 use redis::Pipeline;
 use tracing::warn;
 
-use super::Worker;
-use crate::{claim::Claim, failpoint};
+use super::Tally;
+use crate::{claim::Claim, failpoint, redis::Redis};
 
 const KEYS_PER_UNLINK: usize = 500;
 
-impl Worker {
+/// Evicts pastes from the read cache.
+pub(in crate::worker) struct EvictStep {
+    redis: Redis,
+    /// Empty: there is no cache.
+    key_pattern: String,
+    tally: Arc<Tally>,
+}
+
+impl EvictStep {
+    pub fn new(redis: Redis, key_pattern: String, tally: Arc<Tally>) -> Self {
+        Self { redis, key_pattern, tally }
+    }
+
     /// A failed eviction is a warning, not a failure: cache entries should have a TTL anyway.
-    pub async fn evict(&self, claim: &Claim) {
-        let pattern = &self.settings.cache.key_pattern;
+    pub async fn run(&self, claim: &Claim) {
+        let pattern = &self.key_pattern;
         if pattern.is_empty() {
             return;
         }
@@ -29,7 +45,10 @@ impl Worker {
         if let Err(reason) = sent {
             self.tally.eviction_failed();
             let id = claim.fence.claim;
-            warn!(claim = id, reason, "claim {id}: its cache keys are left to their TTL: {reason}");
+            warn!(
+                claim = id,
+                "claim {id}: could not evict its cache keys, their TTL will: {reason}"
+            );
         }
     }
 

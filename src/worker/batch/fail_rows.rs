@@ -1,25 +1,26 @@
-//! Taking bad rows out of their batch, inside its one decrement or finish transaction.
+//! Taking bad rows out of their batch, inside its one decrement or finish transaction. They back off and
+//! are claimed again, or become dead letters.
 
 use std::collections::HashSet;
 
 use deadpool_postgres::Transaction;
 use tracing::warn;
 
-use super::Worker;
+use crate::config::Worker as Settings;
 
 const FAIL_ROWS: &str = sql!("claim/fail_rows");
-/// What S3 or Postgres says about a row is kept, but not without end.
+/// Error texts of S3 and Postgres are cut after this many characters.
 const LONGEST_ERROR: usize = 500;
 
-/// A paste whose own step failed.
+/// A paste for which a step failed.
 #[derive(Debug, Clone)]
-pub(in crate::worker) struct Bad {
+pub(in crate::worker) struct BadRow {
     pub short_code: String,
     pub error: String,
-    /// The object that it still owes S3, if its batch was decremented.
+    /// The object that must still be deleted, if its batch was decremented.
     pub pending_key: Option<String>,
-    /// Counts as an attempt. Otherwise it waits for as long as backing off may take.
-    pub own_fault: bool,
+    /// A row error counts as an attempt. Otherwise the row backs off for `worker.backoff_cap`.
+    pub is_row_error: bool,
 }
 
 /// What became of the bad rows.
@@ -30,34 +31,54 @@ pub(in crate::worker) struct FailedRows {
 }
 
 impl FailedRows {
-    /// Pastes that something keeps from taking over the key of their object, and that key.
-    pub fn keys_without_a_row(&self, bad: &[Bad]) -> Vec<(String, String)> {
+    /// Returns the pastes that could not take over the key of their object, and that key.
+    pub fn keys_without_a_row(&self, bad: &[BadRow]) -> Vec<(String, String)> {
         let lost = bad.iter().filter(|bad| !self.found.contains(&bad.short_code));
         lost.filter_map(|bad| Some((bad.short_code.clone(), bad.pending_key.clone()?))).collect()
     }
 }
 
-impl Worker {
-    /// The rows back off. If it is their own fault they count an attempt, and become dead letters
-    /// at the last one.
-    pub(in crate::worker) async fn fail_rows(
+/// Fails rows by the settings of the worker.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::worker) struct FailRows {
+    max_attempts: i32,
+    backoff_cap_s: f64,
+}
+
+impl FailRows {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            max_attempts: i32::from(settings.max_attempts),
+            backoff_cap_s: settings.backoff_cap.as_secs_f64(),
+        }
+    }
+
+    /// The rows back off. Row errors count an attempt; the last one makes a dead letter.
+    pub async fn run(
         &self,
         transaction: &Transaction<'_>,
         claim: i64,
-        bad: &[Bad],
+        bad: &[BadRow],
         decremented: bool,
     ) -> Result<FailedRows, tokio_postgres::Error> {
         let codes: Vec<&str> = bad.iter().map(|bad| &*bad.short_code).collect();
         let errors: Vec<String> =
             bad.iter().map(|bad| bad.error.chars().take(LONGEST_ERROR).collect()).collect();
         let keys: Vec<Option<&str>> = bad.iter().map(|bad| bad.pending_key.as_deref()).collect();
-        let own_faults: Vec<bool> = bad.iter().map(|bad| bad.own_fault).collect();
-        let max_attempts = i32::from(self.settings.worker.max_attempts);
-        let cap = self.settings.worker.backoff_cap.as_secs_f64();
+        let row_errors: Vec<bool> = bad.iter().map(|bad| bad.is_row_error).collect();
         let rows = transaction
             .query(
                 FAIL_ROWS,
-                &[&claim, &codes, &errors, &keys, &decremented, &max_attempts, &cap, &own_faults],
+                &[
+                    &claim,
+                    &codes,
+                    &errors,
+                    &keys,
+                    &decremented,
+                    &self.max_attempts,
+                    &self.backoff_cap_s,
+                    &row_errors,
+                ],
             )
             .await?;
         let dead = rows.iter().filter(|row| row.get::<_, bool>("dead_letter")).count();
@@ -65,8 +86,8 @@ impl Worker {
             claim,
             rows = bad.len(),
             dead_letters = dead,
-            "claim {claim}: {} pastes could not be deleted, {dead} of them are dead letters now; the \
-             first, {:?}: {}",
+            "claim {claim}: could not delete {} pastes, {dead} of them are dead letters now; the first \
+             is {:?}: {}",
             bad.len(),
             bad.first().map(|bad| &*bad.short_code).unwrap_or_default(),
             errors.first().map(String::as_str).unwrap_or_default()

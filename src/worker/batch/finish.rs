@@ -1,28 +1,37 @@
-//! Step 6: the paste rows go, and the claim is closed with what it did.
+//! Step 6: delete the paste rows and close the claim with its numbers.
+//!
+//! In: the claim, and the pastes whose object could not be deleted. Out: what was deleted and what
+//! failed. One transaction: a crash before its commit leaves a claim that the watchdog resets; its rows
+//! are claimed again, without a reference. After it nothing is left to do.
 
 mod row_by_row;
 
-use deadpool_postgres::Transaction;
+use std::sync::Arc;
+
+use deadpool_postgres::{Pool, Transaction};
 use futures_util::future::try_join;
 use tokio::time::Instant;
 use tokio_postgres::types::ToSql;
 
 use super::{
-    PhaseTimes, Worker,
-    delete_objects::ObjectsGone,
-    fail_rows::Bad,
-    retry::{ClaimState, LastTry, Mode, TryError},
+    PhaseTimes, Tally,
+    delete_objects::ObjectsDeleted,
+    fail_rows::{BadRow, FailRows},
+    retry::{ClaimState, LastTry, Mode, Retry, TryError},
 };
 use crate::{
     claim::{Claim, StepError},
     failpoint,
-    postgres::planner::{BY_KEY, ROW_BY_ROW},
+    postgres::{
+        bisect::Blame,
+        planner::{BY_KEY, ROW_BY_ROW},
+    },
     worker::report::age_histogram,
 };
 
 const FENCE: &str = sql!("finish/fence");
-const DELETE: &str = sql!("finish/delete_rows");
-const BURY: &str = sql!("finish/write_tombstones");
+const DELETE_ROWS: &str = sql!("finish/delete_rows");
+const WRITE_TOMBSTONES: &str = sql!("finish/write_tombstones");
 const COUNT: &str = sql!("finish/count_rows");
 
 /// What a finish did.
@@ -31,7 +40,7 @@ pub struct Finished {
     pub rows: u64,
     /// Pastes that could not be deleted, with the reason.
     pub failed: Vec<(String, String)>,
-    /// Pastes that something else has deleted meanwhile.
+    /// Pastes that another program deleted meanwhile.
     pub gone: u64,
 }
 
@@ -42,16 +51,36 @@ struct Removed {
     failed: Vec<(String, String)>,
     gone: u64,
     dead_letters: usize,
-    /// Pastes that could not take over the key of their object, which is still there; and that key.
+    /// Pastes that could not take over the key of their object, which still exists; and that key.
     kept: Vec<(String, String)>,
 }
 
-impl Worker {
-    /// One transaction, fenced first. Done already: says what was done.
-    pub async fn finish(
+/// Deletes paste rows and closes claims.
+pub(in crate::worker) struct FinishStep {
+    pool: Pool,
+    retry: Retry,
+    fail_rows: FailRows,
+    tombstones: bool,
+    tally: Arc<Tally>,
+    blame: Blame,
+}
+
+impl FinishStep {
+    pub fn new(
+        pool: Pool,
+        retry: Retry,
+        fail_rows: FailRows,
+        tombstones: bool,
+        tally: Arc<Tally>,
+    ) -> Self {
+        Self { pool, retry, fail_rows, tombstones, tally, blame: Blame::default() }
+    }
+
+    /// One transaction, fenced first. Done already: returns what was done.
+    pub async fn run(
         &self,
         claim: &Claim,
-        objects: &ObjectsGone,
+        objects: &ObjectsDeleted,
         times: &PhaseTimes,
     ) -> Result<Finished, StepError> {
         let last = LastTry::new((named(&objects.bad), 0));
@@ -61,13 +90,13 @@ impl Worker {
             let (failed, gone) = last.what();
             Some(Finished { rows, failed, gone })
         };
-        self.retry_step(claim.fence, attempt, done_already).await
+        self.retry.step(claim.fence, attempt, done_already).await
     }
 
     async fn try_finish(
         &self,
         claim: &Claim,
-        objects: &ObjectsGone,
+        objects: &ObjectsDeleted,
         times: &PhaseTimes,
         mode: Mode,
         last: &LastTry<(Vec<(String, String)>, u64)>,
@@ -75,31 +104,10 @@ impl Worker {
         let started = Instant::now();
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
-        let fence = transaction.prepare_cached(FENCE).await?;
-        let deleted = i32::try_from(objects.deleted).unwrap_or(i32::MAX);
-        let [claim_ms, decrement_ms, delete_ms, evict_ms, wait_ms, hold_ms] = times.before_finish();
-        let done: [&(dyn ToSql + Sync); 9] = [
-            &claim.fence.claim,
-            &self.id,
-            &deleted,
-            &claim_ms,
-            &decrement_ms,
-            &delete_ms,
-            &evict_ms,
-            &wait_ms,
-            &hold_ms,
-        ];
-        failpoint::reached("finish.before");
-        // Sent together, in this order: one round trip.
-        let ((), fenced) =
-            try_join(transaction.batch_execute(BY_KEY), transaction.execute(&fence, &done)).await?;
-        if fenced == 0 {
-            return Err(TryError::NotFenced);
-        }
-        failpoint::reached("finish.fenced");
+        fence(&transaction, claim, objects.deleted, times).await?;
         let removed = match mode {
             Mode::Whole => self.remove_all(&transaction, claim, objects).await?,
-            Mode::Careful => {
+            Mode::RowByRow => {
                 transaction.batch_execute(ROW_BY_ROW).await?;
                 self.remove_good(&mut transaction, claim, objects).await?
             }
@@ -115,23 +123,23 @@ impl Worker {
         Ok(Finished { rows, failed, gone })
     }
 
-    /// What deletes the rows, or leaves tombstones of them.
+    /// The statement that deletes the rows, or turns them into tombstones.
     fn removal(&self) -> &'static str {
-        if self.settings.retention.tombstones.is_zero() { DELETE } else { BURY }
+        if self.tombstones { WRITE_TOMBSTONES } else { DELETE_ROWS }
     }
 
-    /// The hot path: one statement. Afterwards no row may carry the claim's id any more, so if the
-    /// numbers do not add up, a careful try finds out why.
+    /// The usual case: one statement. Afterwards no row may have the claim's id, so if the numbers do not
+    /// add up, a try row by row finds out why.
     async fn remove_all(
         &self,
         transaction: &Transaction<'_>,
         claim: &Claim,
-        objects: &ObjectsGone,
+        objects: &ObjectsDeleted,
     ) -> Result<Removed, TryError> {
         let id = claim.fence.claim;
         let mut dead_letters = 0;
         if !objects.bad.is_empty() {
-            let failed = self.fail_rows(transaction, id, &objects.bad, true).await?;
+            let failed = self.fail_rows.run(transaction, id, &objects.bad, true).await?;
             failpoint::reached("finish.rows_failed");
             if failed.found.len() < objects.bad.len() {
                 return Err(TryError::Unaccounted);
@@ -144,12 +152,44 @@ impl Worker {
         if accounted != claim.pastes.len() {
             return Err(TryError::Unaccounted);
         }
-        self.blame.finish.succeeded();
+        self.blame.succeeded();
         Ok(Removed { rows, failed: named(&objects.bad), dead_letters, ..Removed::default() })
     }
 }
 
-/// Closes the claim with its figures.
+/// Fences the claim and stamps it as finished, with the times of the steps before.
+async fn fence(
+    transaction: &Transaction<'_>,
+    claim: &Claim,
+    objects: usize,
+    times: &PhaseTimes,
+) -> Result<(), TryError> {
+    let fence = transaction.prepare_cached(FENCE).await?;
+    let objects = i32::try_from(objects).unwrap_or(i32::MAX);
+    let [claim_ms, decrement_ms, delete_ms, evict_ms, wait_ms, hold_ms] = times.before_finish();
+    let values: [&(dyn ToSql + Sync); 9] = [
+        &claim.fence.claim,
+        &claim.fence.worker,
+        &objects,
+        &claim_ms,
+        &decrement_ms,
+        &delete_ms,
+        &evict_ms,
+        &wait_ms,
+        &hold_ms,
+    ];
+    failpoint::reached("finish.before");
+    // Sent together, in this order: one round trip.
+    let ((), fenced) =
+        try_join(transaction.batch_execute(BY_KEY), transaction.execute(&fence, &values)).await?;
+    if fenced == 0 {
+        return Err(TryError::NotFenced);
+    }
+    failpoint::reached("finish.fenced");
+    Ok(())
+}
+
+/// Closes the claim with its numbers.
 async fn count(
     transaction: &Transaction<'_>,
     claim: &Claim,
@@ -164,12 +204,12 @@ async fn count(
     let ages = age_histogram::at_deletion(claim, &removed.failed);
     let (owners, keys): (Vec<&str>, Vec<&str>) =
         removed.kept.iter().map(|(owner, key)| (&**owner, &**key)).unzip();
-    let told: [&(dyn ToSql + Sync); 8] =
+    let values: [&(dyn ToSql + Sync); 8] =
         [&claim.fence.claim, &rows_deleted, &finish_ms, &bad, &dead, &ages, &owners, &keys];
-    transaction.execute(&count, &told).await?;
+    transaction.execute(&count, &values).await?;
     Ok(())
 }
 
-fn named(bad: &[Bad]) -> Vec<(String, String)> {
+fn named(bad: &[BadRow]) -> Vec<(String, String)> {
     bad.iter().map(|bad| (bad.short_code.clone(), bad.error.clone())).collect()
 }

@@ -1,5 +1,7 @@
-//! Step 1: the short Redis lock around a claim. It keeps workers from trampling each other; it is
+//! Step 1: the short Redis lock around a claim. It keeps workers from competing for the same rows; it is
 //! not what makes a claim safe.
+//!
+//! In: nothing. Out: a [`Turn`]. A crash while the lock is held leaves it to its TTL.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -19,17 +21,17 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// Takes the lock for a millisecond and gives it back before it takes it for good: a Redis that would
-/// not take it back (no right to run scripts or to delete, a replica) refuses before anybody waits for
-/// its TTL. Also takes back the lock that this process could not release before.
-/// ARGV: the token, the one that was left behind (empty: none), the TTL in ms (0: only try).
+/// Takes the lock for a millisecond and deletes it before taking it for real: a Redis that would refuse the
+/// release (no right to run scripts or to delete, a replica) refuses here, before other workers wait for
+/// the TTL. Also deletes the lock that this process could not release before.
+/// ARGV: the token, the token left behind (empty: none), the TTL in ms (0: only try).
 const TAKE: &str = "\
 if redis.call('GET', KEYS[1]) == ARGV[2] then redis.call('DEL', KEYS[1]) end
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 1) then return 0 end
 redis.call('DEL', KEYS[1])
 if ARGV[3] ~= '0' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3]) end
 return 1";
-/// Deletes the key only while it still holds our token: an expired lock may be another's by now.
+/// Deletes the key only while it has our token: an expired lock may be another worker's by now.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 /// A lock that stays taken for longer than this many TTLs is not worth waiting for.
@@ -79,7 +81,7 @@ impl Lock {
     pub async fn acquire(&self, shutdown: &Shutdown, until: Option<Instant>) -> Turn {
         let token = Uuid::new_v4().to_string();
         let asked = Instant::now();
-        let (mut pause, mut told) = (Duration::from_millis(5), false);
+        let (mut pause, mut logged) = (Duration::from_millis(5), false);
         loop {
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Turn::Stopped;
@@ -93,23 +95,23 @@ impl Lock {
                 Err(reason) if self.when_unavailable == WhenUnavailable::Proceed => {
                     return Turn::Without(format!("Redis is unavailable: {reason}"));
                 }
-                // How long to go on like this is for the run to say.
+                // The run decides how long to go on like this.
                 Err(reason) if asked.elapsed() >= self.ttl => return Turn::Unavailable(reason),
                 Err(reason) => Some(reason),
             };
-            if let Some(reason) = reason.filter(|_| !told) {
-                warn!(reason, "Redis is unavailable and lock.when_unavailable is wait: waiting");
-                told = true;
+            if let Some(reason) = reason.filter(|_| !logged) {
+                warn!("waiting for Redis (lock.when_unavailable is \"wait\"): {reason}");
+                logged = true;
             }
             tokio::select! {
                 () = tokio::time::sleep(jittered(pause)) => {}
                 () = shutdown.stop.cancelled() => return Turn::Stopped,
             }
-            pause = (pause * 2).min(Duration::from_millis(if told { 2000 } else { 80 }));
+            pause = (pause * 2).min(Duration::from_millis(if logged { 2000 } else { 80 }));
         }
     }
 
-    /// Whether Redis would give the lock and take it back, if it is free. Leaves nothing behind.
+    /// Checks that Redis would grant and release the lock. Leaves nothing behind.
     pub async fn probe(&self) -> Result<(), String> {
         self.take(&Uuid::new_v4().to_string(), Duration::ZERO).await.map(|_| ())
     }
@@ -133,7 +135,7 @@ impl Lock {
             .arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
             .invoke_async::<bool>(&mut connection)
             .await;
-        // Without an answer it may have been taken all the same.
+        // Without an answer it may have been taken nevertheless.
         *self.left_behind() = match taken {
             Ok(_) => String::new(),
             Err(_) if left_behind.is_empty() => token.to_string(),
@@ -146,7 +148,8 @@ impl Lock {
         self.left_behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why there is no lock. What Redis answered is about the rights of its login, or about Redis.
+    /// Describes why there is no lock. An error that Redis returned is about the rights of the login, or
+    /// about the kind of server.
     fn refused(&self, error: &RedisError) -> String {
         let reason = self.redis.failed(error);
         match error.kind() {
@@ -183,6 +186,6 @@ impl Lock {
     fn leave_behind(&self, token: &str, reason: &str) {
         *self.left_behind() = token.to_string();
         let (key, ttl) = (&self.key, self.ttl);
-        warn!(reason, "could not release the claim lock {key:?}, which ends in {ttl:?}: {reason}");
+        warn!("could not release the claim lock {key:?}, which expires within {ttl:?}: {reason}");
     }
 }

@@ -1,4 +1,10 @@
-//! One claimed batch on its way through the steps.
+//! One claimed batch on its way through the steps, in the order data flows:
+//!
+//! `lock` → `claim` → `decrement` → `delete_objects` → `evict` → `finish`
+//!
+//! Beside them: `heartbeat` keeps the lease of the open claims, `open_claims` lists them, `retry`
+//! repeats a step whose answer was lost, `fail_rows` takes bad rows out of a batch, and `release`
+//! returns a claim that cannot be finished.
 
 pub mod claim;
 pub mod decrement;
@@ -8,84 +14,163 @@ pub mod finish;
 pub mod lock;
 
 mod fail_rows;
-mod heartbeat;
+pub mod heartbeat;
 pub mod open_claims;
 pub mod release;
 mod retry;
 
 use std::{sync::Arc, time::Duration};
 
+use deadpool_postgres::Pool;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use uuid::Uuid;
 
-pub(super) use self::decrement::MissingContent;
-use self::{delete_objects::ObjectsGone, finish::Finished, retry::STEP_TIMEOUT};
+use self::{
+    claim::ClaimStep,
+    decrement::{DecrementStep, MissingContent},
+    delete_objects::{DeleteObjectsStep, ObjectsDeleted},
+    evict::EvictStep,
+    fail_rows::FailRows,
+    finish::{FinishStep, Finished},
+    release::Release,
+    retry::{Retry, STEP_TIMEOUT},
+};
 pub use self::{lock::Lock, open_claims::OpenClaims};
 use super::{
     PgError, Worker,
-    report::{PhaseTimes, summary::ms},
+    report::{PhaseTimes, Tally, summary::ms},
 };
 use crate::{
-    claim::{Claim, Decremented, StepError, reset::Why},
-    failpoint, telemetry,
+    claim::{Claim, Decremented, LostClaim, StepError, reset::Why},
+    config::Settings,
+    failpoint,
+    objects::Objects,
+    redis::Redis,
+    shutdown::Shutdown,
+    telemetry,
 };
 
-/// On top of a step's own deadline, before its claim is no longer beaten.
-pub(in crate::worker) const SLACK: Duration = Duration::from_secs(15);
+/// On top of a step's own deadline, before its claim gets no more heartbeats.
+const SLACK: Duration = Duration::from_secs(15);
 
-/// How a batch ended, as far as the run loop must know.
+/// What the steps are made of.
+pub(super) struct StepsNeed {
+    pub id: Uuid,
+    pub settings: Arc<Settings>,
+    pub shutdown: Shutdown,
+    pub open: Arc<OpenClaims>,
+    pub tally: Arc<Tally>,
+    pub pool: Pool,
+    pub lock: Lock,
+    pub redis: Redis,
+    pub objects: Objects,
+}
+
+/// The steps of a batch, each with what it needs and no more.
+pub(super) struct Steps {
+    pub claim: ClaimStep,
+    pub decrement: DecrementStep,
+    pub delete_objects: DeleteObjectsStep,
+    pub evict: EvictStep,
+    pub finish: FinishStep,
+    pub release: Release,
+}
+
+impl Steps {
+    pub fn new(need: StepsNeed) -> Self {
+        let StepsNeed { id, settings, shutdown, open, tally, pool, lock, redis, objects } = need;
+        let retry = Retry::new(pool.clone(), settings.worker.outage_timeout);
+        let fail_rows = FailRows::new(&settings.worker);
+        Self {
+            decrement: DecrementStep::new(
+                pool.clone(),
+                retry.clone(),
+                fail_rows,
+                MissingContent::new(Arc::clone(&tally)),
+                Arc::clone(&tally),
+            ),
+            delete_objects: DeleteObjectsStep::new(
+                pool.clone(),
+                objects.clone(),
+                settings.s3.deadline,
+                Arc::clone(&open),
+            ),
+            evict: EvictStep::new(redis, settings.cache.key_pattern.clone(), Arc::clone(&tally)),
+            finish: FinishStep::new(
+                pool.clone(),
+                retry,
+                fail_rows,
+                !settings.retention.tombstones.is_zero(),
+                Arc::clone(&tally),
+            ),
+            release: Release::new(
+                id,
+                pool.clone(),
+                Arc::clone(&settings),
+                Arc::clone(&open),
+                Arc::clone(&tally),
+            ),
+            claim: ClaimStep::new(id, pool, lock, &objects, &settings, shutdown, open, tally),
+        }
+    }
+}
+
+/// How a batch ended, as the drain loop must know it.
 #[derive(Debug)]
-pub(in crate::worker) enum BatchEnd {
+pub(super) enum BatchEnd {
     Finished {
         rows: usize,
     },
-    /// Somebody has reset it: nothing to do.
-    Lost,
-    /// Released because of the dependencies: stop claiming until they answer.
+    /// The claim was reset meanwhile: nothing is left to do.
+    LeaseLost,
+    /// Released because of a transient error: claim nothing until the dependencies are available.
     Transient(String),
-    /// Released because of something that only a person can fix: stop.
+    /// Released because of an error that needs an operator: stop.
     Permanent(String),
-    /// Released because every paste of it failed: the pastes, or the database?
+    /// Released because every paste of it failed: are it the pastes, or is it the database?
     EveryPasteFails(String),
-    /// Released because suspiciously much would go: stop.
+    /// Released because it would delete too much: stop.
     Brake(String),
 }
 
 impl Worker {
-    /// Opens the claim for the heartbeat; the steps follow in [`Worker::carry_out`].
-    pub(in crate::worker) fn open(&self, claim: &Claim) -> CancellationToken {
+    /// Registers the claim for heartbeats. The token is cancelled when its lease is lost.
+    pub(super) fn open(&self, claim: &Claim) -> CancellationToken {
         self.open.insert(claim.fence.claim, claim.asked_at, STEP_TIMEOUT + SLACK)
     }
 
-    /// Takes the batch through its steps, unless it is lost or the process must go.
-    pub(in crate::worker) async fn carry_out(
+    /// Takes the batch through its steps, unless its lease is lost or the process must exit.
+    pub(super) async fn carry_out(
         self: Arc<Self>,
         claim: Claim,
         lost: CancellationToken,
     ) -> BatchEnd {
         let claim_time = claim.asked_at.elapsed();
+        self.tally.batch_started(claim.pastes.len());
         let ended = tokio::select! {
-            ended = self.steps(&claim, claim_time) => ended,
-            () = lost.cancelled() => Err(crate::claim::LostClaim(claim.fence).into()),
+            ended = self.all_steps(&claim, claim_time) => ended,
+            () = lost.cancelled() => Err(LostClaim(claim.fence).into()),
             () = self.shutdown.abandon.cancelled() => {
                 Err(StepError::Transient("asked to stop".into()))
             }
         };
-        let (end, still_open) = self.end_batch(&claim, ended).await;
-        // In this order: a look in between finds the claim, and does no harm.
-        let silent = self.open.remove(claim.fence.claim);
-        if silent || still_open {
+        self.tally.batch_ended(claim.pastes.len());
+        let (end, may_be_open) = self.end_batch(&claim, ended).await;
+        // In this order: a search for unconfirmed claims in between finds it, and does no harm.
+        let expired = self.open.remove(claim.fence.claim);
+        if expired || may_be_open {
             self.open.add_unconfirmed();
         }
-        match silent {
+        match expired {
             true => BatchEnd::Transient("no heartbeat reached Postgres for stuck_after".into()),
             false => end,
         }
     }
 
-    /// How many rows it deleted.
-    async fn steps(&self, claim: &Claim, claim_time: Duration) -> Result<usize, StepError> {
+    /// Returns how many rows were deleted.
+    async fn all_steps(&self, claim: &Claim, claim_time: Duration) -> Result<usize, StepError> {
         let id = claim.fence.claim;
         let mut times = PhaseTimes {
             claim: claim_time,
@@ -101,7 +186,7 @@ impl Worker {
         self.tally.drifted(decremented.drift);
         self.tally.failed(decremented.failed.iter().map(|(code, _)| code.clone()));
 
-        self.open.progress(id, self.delete_allowed());
+        self.open.progress(id, self.steps.delete_objects.longest());
         let objects = self.delete_objects(claim, &decremented).await?;
         times.delete = started.elapsed() - times.decrement;
 
@@ -117,49 +202,54 @@ impl Worker {
         self.tally.gone(finished.gone);
         self.tally.finished(finished.rows, objects.deleted, decremented.bytes, &times);
         if !telemetry::bar_is_shown() {
-            report(claim, &finished, &objects, &decremented, &times);
+            log_finished(claim, &finished, &objects, &decremented, &times);
         }
         Ok(usize::try_from(finished.rows).unwrap_or(usize::MAX))
     }
 
-    /// How the batch ended, and whether its claim may still be open.
+    /// Releases what was not finished. Returns how the batch ended, and whether its claim may still be
+    /// open.
     async fn end_batch(&self, claim: &Claim, ended: Result<usize, StepError>) -> (BatchEnd, bool) {
-        match ended {
-            Ok(rows) => (BatchEnd::Finished { rows }, false),
-            Err(StepError::Lost(lost)) => {
+        let error = match ended {
+            Ok(rows) => return (BatchEnd::Finished { rows }, false),
+            Err(error) => error,
+        };
+        match error {
+            StepError::Lost(lost) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
-                (BatchEnd::Lost, false)
+                (BatchEnd::LeaseLost, false)
             }
-            Err(StepError::Transient(reason)) => {
-                let still_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
-                (BatchEnd::Transient(reason), still_open)
+            StepError::Transient(reason) => {
+                let may_be_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
+                (BatchEnd::Transient(reason), may_be_open)
             }
-            Err(StepError::Permanent(reason)) => {
-                let still_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
-                (BatchEnd::Permanent(reason), still_open)
+            StepError::Permanent(reason) => {
+                let may_be_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
+                (BatchEnd::Permanent(reason), may_be_open)
             }
-            Err(StepError::Database(fault)) => {
+            StepError::Database(fault) => {
                 let reason = fault.to_string();
                 let why = Why::Failing(&fault.error, &fault.pastes);
-                let still_open = !self.release_or_warn(claim, why).await;
+                let may_be_open = !self.release_or_warn(claim, why).await;
                 self.tally.failed(fault.pastes.into_iter().map(|(code, _)| code));
-                (BatchEnd::EveryPasteFails(reason), still_open)
+                (BatchEnd::EveryPasteFails(reason), may_be_open)
             }
-            Err(StepError::Brake(reason)) => {
-                let still_open = !self.release_or_warn(claim, Why::Braked(&reason)).await;
-                (BatchEnd::Brake(reason), still_open)
+            StepError::Brake(reason) => {
+                let may_be_open = !self.release_or_warn(claim, Why::Braked(&reason)).await;
+                (BatchEnd::Brake(reason), may_be_open)
             }
         }
     }
 
+    /// Returns whether the claim was released.
     async fn release_or_warn(&self, claim: &Claim, why: Why<'_>) -> bool {
         let id = claim.fence.claim;
         self.open.progress(id, STEP_TIMEOUT + SLACK);
-        let released = self.release_because(claim.fence, why).await;
+        let released = self.steps.release.because(claim.fence, why).await;
         match &released {
             Ok(reset) => self.tally.released(reset),
-            Err(failure) => warn!(claim = id, "claim {id} could not be released yet: {failure}"),
+            Err(error) => warn!(claim = id, "could not release claim {id} yet: {error}"),
         }
         released.is_ok()
     }
@@ -167,14 +257,14 @@ impl Worker {
 
 /// One event per batch: fields for filtering, a sentence for reading. `elapsed_ms` is everything after
 /// the claim.
-fn report(
+fn log_finished(
     claim: &Claim,
     finished: &Finished,
-    gone: &ObjectsGone,
+    deleted: &ObjectsDeleted,
     decremented: &Decremented,
     times: &PhaseTimes,
 ) {
-    let (id, rows, objects) = (claim.fence.claim, finished.rows, gone.deleted);
+    let (id, rows, objects) = (claim.fence.claim, finished.rows, deleted.deleted);
     info!(
         claim = id,
         rows,

@@ -16,19 +16,19 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub struct OpenClaims {
     claims: Mutex<HashMap<i64, Open>>,
-    /// Claims of this worker that may be open in Postgres without being listed here: their answer
-    /// is not known (yet), or they could not be released.
+    /// Claims of this worker that may be open in Postgres without being listed here: their commit was not
+    /// answered (yet), or they could not be released.
     unconfirmed: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Open {
-    /// A batch that is wedged past this is no longer beaten: one stuck batch must not hide behind
-    /// a chatty process.
+    /// A batch that is stuck past this gets no more heartbeats: it must not be kept alive by the other
+    /// batches of its process.
     progress_until: Instant,
     last_heartbeat: Instant,
-    /// Lost by this process' own clock: it may still be open in Postgres.
-    silent: bool,
+    /// Its lease expired by this process' own clock: it may still be open in Postgres.
+    expired: bool,
     lost: CancellationToken,
 }
 
@@ -42,44 +42,44 @@ impl OpenClaims {
         self.unconfirmed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What became of so many of them is known.
+    /// What became of `claims` of them is known.
     pub fn confirm(&self, claims: usize) {
         let rest = |all: usize| Some(all.saturating_sub(claims));
         let _ = self.unconfirmed.fetch_update(Ordering::AcqRel, Ordering::Acquire, rest);
     }
 
-    /// How many there may be.
+    /// Returns how many there may be.
     pub fn unconfirmed(&self) -> usize {
         self.unconfirmed.load(Ordering::Acquire)
     }
 
-    /// Opens a claim that was taken at `claimed`. The token is cancelled when the claim is lost.
+    /// Adds a claim that was taken at `claimed`. The token is cancelled when its lease is lost.
     pub fn insert(&self, claim: i64, claimed: Instant, allowed: Duration) -> CancellationToken {
         let lost = CancellationToken::new();
         let progress_until = Instant::now() + allowed;
         let open =
-            Open { progress_until, last_heartbeat: claimed, silent: false, lost: lost.clone() };
+            Open { progress_until, last_heartbeat: claimed, expired: false, lost: lost.clone() };
         self.lock().insert(claim, open);
         lost
     }
 
-    /// The claim entered a new phase that may take so long.
+    /// The claim entered a new phase that may take as long as `allowed`.
     pub fn progress(&self, claim: i64, allowed: Duration) {
         if let Some(open) = self.lock().get_mut(&claim) {
             open.progress_until = Instant::now() + allowed;
         }
     }
 
-    /// Closes a claim. True: it was dropped for want of a heartbeat.
+    /// Removes a claim. True: its lease had expired by our own clock.
     pub fn remove(&self, claim: i64) -> bool {
-        self.lock().remove(&claim).is_some_and(|open| open.silent)
+        self.lock().remove(&claim).is_some_and(|open| open.expired)
     }
 
     pub fn ids(&self) -> Vec<i64> {
         self.lock().keys().copied().collect()
     }
 
-    /// The claims that are within their phase's deadline.
+    /// Returns the claims that are within their phase's deadline.
     pub fn progressing(&self) -> Vec<i64> {
         let now = Instant::now();
         let claims = self.lock();
@@ -87,30 +87,30 @@ impl OpenClaims {
         alive.map(|(id, _)| *id).collect()
     }
 
-    /// Postgres took a heartbeat that was sent at `sent`.
+    /// Postgres accepted a heartbeat that was sent at `sent`.
     pub fn heartbeat_accepted(&self, claim: i64, sent: Instant) {
         if let Some(open) = self.lock().get_mut(&claim) {
             open.last_heartbeat = sent;
         }
     }
 
-    /// Somebody reset the claim: its batch stops at once.
+    /// The claim was reset: its batch stops at once.
     pub fn lose(&self, claim: i64) {
         if let Some(open) = self.lock().get(&claim) {
             open.lost.cancel();
         }
     }
 
-    /// A worker that could not heartbeat for `stuck_after` stops touching its claims.
+    /// Stops the batches that had no heartbeat for `stuck_after`. Returns their number.
     pub fn lose_expired(&self, stuck_after: Duration) -> usize {
         let mut claims = self.lock();
-        let silent = claims.values_mut().filter(|open| {
+        let expired = claims.values_mut().filter(|open| {
             open.last_heartbeat.elapsed() >= stuck_after && !open.lost.is_cancelled()
         });
         let drop = |open: &mut Open| {
-            open.silent = true;
+            open.expired = true;
             open.lost.cancel();
         };
-        silent.map(drop).count()
+        expired.map(drop).count()
     }
 }

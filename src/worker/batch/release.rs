@@ -1,47 +1,64 @@
-//! Giving a claim back: what a worker cannot finish costs no row an attempt and stays with nobody.
+//! Releasing a claim that cannot be finished: its rows are due again, and no row pays an attempt.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use deadpool_postgres::Pool;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use uuid::Uuid;
 
-use super::{PgError, Worker};
+use super::{OpenClaims, PgError, Tally};
 use crate::{
     backoff::backoff,
     claim::{
         Fence, StepError,
         reset::{LockedClaim, Reset, Why, reset},
     },
+    config::Settings,
     failpoint,
     postgres::{answered, describe, describe_pool, is_permanent},
 };
 
 const OWN_CLAIM: &str = sql!("claim/lock_own");
 const TURN: &str = sql!("claim/turn");
-const UNKNOWN: &str = sql!("claim/of_worker");
-/// What cannot be released within this is left until the dependencies are available again, or until the
-/// end of the run: see [`Worker::leave_nothing_claimed`].
+const OPEN_CLAIMS: &str = sql!("claim/of_worker");
+/// A claim that cannot be released within this is left until the dependencies are available again, or until the
+/// end of the run: see [`Release::everything`].
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Worker {
-    /// Gives the claim back, unless it was finished or reset already.
-    pub async fn release(&self, fence: Fence, why: &str) -> Result<Reset, StepError> {
-        self.release_because(fence, Why::Released(why)).await
+/// Releases claims of one worker.
+pub(in crate::worker) struct Release {
+    id: Uuid,
+    pool: Pool,
+    settings: Arc<Settings>,
+    open: Arc<OpenClaims>,
+    tally: Arc<Tally>,
+}
+
+impl Release {
+    pub fn new(
+        id: Uuid,
+        pool: Pool,
+        settings: Arc<Settings>,
+        open: Arc<OpenClaims>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        Self { id, pool, settings, open, tally }
     }
 
-    /// After a batch broke off (a panic): its rows count an attempt, as if the worker had died.
-    pub(in crate::worker) async fn release_panicked(
-        &self,
-        fence: Fence,
-    ) -> Result<Reset, StepError> {
-        self.release_because(fence, Why::LeaseExpired).await
+    /// Releases the claim, unless it was finished or reset already. Costs its rows no attempt.
+    pub async fn release(&self, fence: Fence, reason: &str) -> Result<Reset, StepError> {
+        self.because(fence, Why::Released(reason)).await
     }
 
-    pub(in crate::worker) async fn release_because(
-        &self,
-        fence: Fence,
-        why: Why<'_>,
-    ) -> Result<Reset, StepError> {
+    /// After a batch panicked: its rows count an attempt, as if the worker had died.
+    pub async fn panicked(&self, fence: Fence) -> Result<Reset, StepError> {
+        self.because(fence, Why::LeaseExpired).await
+    }
+
+    /// Retries for up to 10 s while Postgres is unavailable.
+    pub async fn because(&self, fence: Fence, why: Why<'_>) -> Result<Reset, StepError> {
         let give_up = Instant::now() + TIMEOUT;
         let mut tries = 0;
         loop {
@@ -82,35 +99,35 @@ impl Worker {
         Ok(done)
     }
 
-    /// After a claim whose answer was lost, or one that could not be released: waits for the old
-    /// backend, then releases every open claim of this worker that it does not know of.
-    pub async fn release_unconfirmed(&self) -> Result<usize, StepError> {
-        // A batch that ends meanwhile may add another one, which this look does not see.
-        let looked_for = self.open.unconfirmed();
+    /// Releases unconfirmed claims: those whose commit was not answered, or that could not be released.
+    /// Waits for the old backend, then releases every open claim of this worker that is not in
+    /// [`OpenClaims`]. Returns their number.
+    pub async fn unconfirmed(&self) -> Result<usize, StepError> {
+        // A batch that ends meanwhile may add another one, which this query does not see.
+        let searched_for = self.open.unconfirmed();
         let unknown = answered(self.unknown_claims()).await;
         let unknown = unknown.map_err(|error| match &error {
             PgError::Backend(cause) if is_permanent(cause) => StepError::Permanent(describe(cause)),
             error => StepError::Transient(describe_pool(error)),
         })?;
         for claim in &unknown {
-            warn!(claim, "claim {claim} is open, but nobody works on it: releasing it");
+            warn!(claim, "claim {claim} is open, but no batch of this worker has it: releasing it");
             let fence = Fence { claim: *claim, worker: self.id };
-            let reset = self.release(fence, "left behind by its worker").await?;
+            let reset = self.release(fence, "left open by its worker").await?;
             self.tally.released(&reset);
         }
-        self.open.confirm(looked_for);
+        self.open.confirm(searched_for);
         Ok(unknown.len())
     }
 
-    /// At the end of a run. A claim that stays open can only be freed by the watchdog, after
-    /// `stuck_after`: so as long as Postgres is away, the process stays and tries, unless it is
-    /// asked to stop. The error says why it gave up.
-    pub(in crate::worker) async fn leave_nothing_claimed(&self) -> Result<(), String> {
+    /// Releases what is left at the end of a run. A claim that stays open can only be reset by the watchdog,
+    /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, unless it is
+    /// asked to stop. The error is why it gave up.
+    pub async fn everything(&self, stop: &CancellationToken) -> Result<(), String> {
         let stuck_after = self.settings.watchdog.stuck_after;
         let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);
-        let stop = &self.shutdown.stop;
         loop {
-            let Err(failure) = self.release_unconfirmed().await else {
+            let Err(failure) = self.unconfirmed().await else {
                 return Ok(());
             };
             let reason = failure.to_string();
@@ -118,17 +135,17 @@ impl Worker {
                 return Ok(());
             }
             if tries == 0 {
-                warn!(reason, "staying until the open claims can be released: {reason}");
+                warn!("not exiting until the open claims are released: {reason}");
             }
             if stop.is_cancelled() {
                 give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);
             }
             let permanent = matches!(failure, StepError::Permanent(_));
             if permanent || Instant::now() >= give_up {
-                let frees = humantime::format_duration(stuck_after);
+                let stuck_after = humantime::format_duration(stuck_after);
                 return Err(format!(
-                    "open claims could not be released: {reason}; \
-                     the watchdog frees them after {frees} (watchdog.stuck_after)"
+                    "could not release the open claims: {reason}; the watchdog resets them after \
+                     {stuck_after} (watchdog.stuck_after)"
                 ));
             }
             tokio::select! {
@@ -143,7 +160,7 @@ impl Worker {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         transaction.query(TURN, &[&self.id.to_string()]).await?;
-        let rows = transaction.query(UNKNOWN, &[&self.id, &self.open.ids()]).await?;
+        let rows = transaction.query(OPEN_CLAIMS, &[&self.id, &self.open.ids()]).await?;
         transaction.commit().await?;
         Ok(rows.into_iter().map(|row| row.get("id")).collect())
     }

@@ -1,37 +1,38 @@
-//! A commit whose answer was lost is not guessed: the claim row is read back, and the step goes on
-//! from what it says.
+//! Retrying a step. Whether a commit whose answer was lost happened is not guessed: the claim row is read
+//! back under its lock, and the step goes on from there.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use deadpool_postgres::Pool;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{PgError, Worker};
+use super::PgError;
 use crate::{
     backoff::backoff,
     claim::{DatabaseFault, Decremented, Fence, LostClaim, PendingDelete, StepError},
     postgres::{
         Fault, answered,
         bisect::{ApplyError, Failed, Refusal},
-        describe_pool, is_permanent,
+        describe_pool, forget_statements, is_permanent,
     },
 };
 
 const READ_CLAIM: &str = sql!("claim/read");
-/// How long a step keeps trying, at most, while Postgres is away or busy.
+/// How long a step is retried, at most, while Postgres is unavailable or busy.
 pub(in crate::worker) const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How a decrement or finish goes about its rows.
+/// How a decrement or finish processes its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Mode {
-    /// All at once: the hot path.
+    /// All at once: the usual case.
     Whole,
-    /// After a row of the batch turned out to be bad, locked or slow: takes what can be locked, and
+    /// After some row of the batch turned out to be bad, locked or slow: takes what can be locked, and
     /// finds the bad ones with savepoints.
-    Careful,
+    RowByRow,
 }
 
 /// Why one try of a step did not succeed.
@@ -39,13 +40,13 @@ pub(in crate::worker) enum Mode {
 pub(in crate::worker) enum TryError {
     /// The fence matched nothing: lost, or done already by a transaction whose answer was lost.
     NotFenced,
-    /// Not as many rows were written as the claim has: a careful try finds out which.
+    /// Not as many rows were written as the claim has: a try row by row finds out which.
     Unaccounted,
     /// Every row fails in the same way.
     Database(DatabaseFault),
-    /// Suspiciously much would go.
+    /// The safety brake: too much would be deleted.
     Brake(String),
-    /// Trying again would not help, giving the claim back will.
+    /// Trying again would not help, releasing the claim will.
     Release(String),
     Postgres(PgError),
 }
@@ -73,7 +74,7 @@ impl TryError {
         }
     }
 
-    /// The rows may differ: a careful try can tell them apart.
+    /// Perhaps only some rows fail: a try row by row can tell.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Unaccounted => true,
@@ -110,7 +111,7 @@ fn database_fault<T>(failed: &[Failed<T>], name: impl Fn(&T) -> Vec<String>) -> 
     DatabaseFault { error, pastes: failed.iter().flat_map(named).collect() }
 }
 
-/// What the claim row says.
+/// The state of a claim as its row has it.
 #[derive(Debug)]
 pub(in crate::worker) struct ClaimState {
     pub decremented: Option<Decremented>,
@@ -118,8 +119,8 @@ pub(in crate::worker) struct ClaimState {
     pub finished: Option<u64>,
 }
 
-/// What the last try to reach its COMMIT did, for what the claim row does not tell. If the step
-/// turns out to be done, that try did it: none gets past the fence after one that was committed.
+/// What the last try to reach its COMMIT did, for what the claim row does not record. If the step turns
+/// out to be done, that try did it: none gets past the fence after one that was committed.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct LastTry<T>(Mutex<T>);
 
@@ -128,7 +129,7 @@ impl<T: Clone> LastTry<T> {
         Self(Mutex::new(none_yet))
     }
 
-    /// To be called right before the COMMIT: its answer may never come.
+    /// Must be called right before the COMMIT: its answer may never arrive.
     pub fn commits(&self, what: T) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
     }
@@ -138,15 +139,26 @@ impl<T: Clone> LastTry<T> {
     }
 }
 
-impl Worker {
-    /// Tries a step until it is done, was done already, or the claim is lost.
-    pub(in crate::worker) async fn retry_step<T, Trying: Future<Output = Result<T, TryError>>>(
+/// Retries steps.
+#[derive(Clone)]
+pub(in crate::worker) struct Retry {
+    pool: Pool,
+    timeout: Duration,
+}
+
+impl Retry {
+    pub fn new(pool: Pool, outage_timeout: Duration) -> Self {
+        Self { pool, timeout: STEP_TIMEOUT.min(outage_timeout) }
+    }
+
+    /// Tries a step until it is done, was done already, or the lease is lost.
+    pub async fn step<T, Trying: Future<Output = Result<T, TryError>>>(
         &self,
         fence: Fence,
         attempt: impl Fn(Mode) -> Trying,
         done_already: impl Fn(&ClaimState) -> Option<T>,
     ) -> Result<T, StepError> {
-        let give_up = Instant::now() + STEP_TIMEOUT.min(self.settings.worker.outage_timeout);
+        let give_up = Instant::now() + self.timeout;
         let (mut mode, mut tries) = (Mode::Whole, 0);
         loop {
             let error = match answered(attempt(mode)).await {
@@ -155,7 +167,7 @@ impl Worker {
             };
             // Such an error is an answer: the transaction is rolled back.
             if error.may_be_a_row() && mode == Mode::Whole {
-                mode = Mode::Careful;
+                mode = Mode::RowByRow;
                 continue;
             }
             let reason = error.reason();
@@ -169,21 +181,21 @@ impl Worker {
                 _ => {}
             }
             if tries == 0 && !matches!(error, TryError::NotFenced) {
-                warn!(claim = fence.claim, reason, "claim {}: trying again: {reason}", fence.claim);
+                warn!(claim = fence.claim, "claim {}: retrying: {reason}", fence.claim);
             }
             if Instant::now() >= give_up {
                 return Err(StepError::Transient(reason));
             }
-            // A fence that matched nothing is looked into at once, but not over and over: after a
-            // failover that lost the decrement, no look will ever explain it.
+            // A fence that matched nothing is checked at once, but not again and again: after a failover
+            // that lost the decrement, no check will ever explain it.
             if tries > 0 || !matches!(error, TryError::NotFenced) {
                 tokio::time::sleep(backoff(tries)).await;
             }
             tries += 1;
-            self.forget_statements();
+            forget_statements(&self.pool);
             let read = self.read_back(fence).await;
             if read.is_err() && matches!(error, TryError::NotFenced) {
-                warn!(claim = fence.claim, "claim {}: held back by the fence", fence.claim);
+                warn!(claim = fence.claim, "claim {}: stopped by its fence", fence.claim);
             }
             if let Some(done) = read?.as_ref().and_then(&done_already) {
                 return Ok(done);
@@ -209,7 +221,7 @@ impl Worker {
                 .map(|(pending_owner, s3_key)| PendingDelete { pending_owner, s3_key })
                 .collect(),
             bytes: row.get("bytes"),
-            // Not remembered: they are asked about.
+            // Not recorded: other spellings are searched for.
             keys_are_odd: true,
             ..Decremented::default()
         });

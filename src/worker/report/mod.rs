@@ -1,11 +1,16 @@
-//! What a run reports of itself: while it runs (`progress`, `run_record`) and when it has ended
+//! What a run reports of itself: while it runs (`tally`, `progress`, `run_record`) and when it has ended
 //! (`summary`, `text`).
 
-pub(in crate::worker) mod age_histogram;
-pub(in crate::worker) mod progress;
-pub(in crate::worker) mod run_record;
+pub(super) mod age_histogram;
+pub(super) mod progress;
+pub(super) mod run_record;
 pub mod summary;
+mod tally;
 pub mod text;
 
-pub use self::summary::{PhaseTimes, StoppedBecause, Summary, Tally};
-use super::Worker;
+pub(super) use self::run_record::RunRecord;
+pub(super) use self::tally::Stats;
+pub use self::{
+    summary::{Left, PhaseTimes, StoppedBecause, Summary},
+    tally::Tally,
+};

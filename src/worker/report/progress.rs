@@ -6,22 +6,25 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use tokio::task::JoinHandle;
 
-use super::Worker;
-use crate::{format::thousands, telemetry};
+use crate::{
+    format::thousands,
+    telemetry,
+    worker::{Worker, run::left},
+};
 
-/// Starts the bar, if there is somebody to see it.
+/// Starts the bar, if stderr is a terminal.
 pub(in crate::worker) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
     if !stderr().is_terminal() {
         return None;
     }
     Some(tokio::spawn(async move {
         let bar = telemetry::show_bar(ProgressBar::new(0));
-        if let Ok(style) = ProgressStyle::with_template(
-            "{wide_bar} {human_pos}/{human_len} pastes, {rate}, {eta} left{msg}",
-        ) {
+        if let Ok(style) =
+            ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} pastes, {rate}{msg}")
+        {
             let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
                 let _ = write!(text, "{}/s", thousands(state.per_sec().round() as u64));
             };
@@ -30,25 +33,23 @@ pub(in crate::worker) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
         let (mut ticks, mut round) = (tokio::time::interval(Duration::from_millis(250)), 0_u32);
         loop {
             ticks.tick().await;
-            let deleted = worker.tally.rows();
-            // The length is looked up now and then: more pastes expire while the run goes on.
+            // The length is counted once a minute: more pastes expire while the run goes on.
             if round.is_multiple_of(240) {
-                let left = worker.left().await.unwrap_or_default();
-                bar.set_length(deleted + u64::try_from(left.due).unwrap_or_default());
+                // Before the count: what is deleted meanwhile must not be counted twice.
+                let taken = worker.tally.rows_taken();
+                let left = left(&worker).await.unwrap_or_default();
+                bar.set_length(taken + u64::try_from(left.due).unwrap_or_default());
             }
+            let deleted = worker.tally.rows();
             bar.set_position(deleted);
-            let waiting = worker.waiting_for().map(|reason| format!("; waiting for {reason}"));
-            bar.set_message(waiting.unwrap_or_default());
+            bar.set_length(bar.length().unwrap_or_default().max(deleted));
+            bar.set_message(match worker.record.waiting_for() {
+                Some(reason) => format!("; waiting for {reason}"),
+                None => format!(", {:#} left", HumanDuration(bar.eta())),
+            });
             round += 1;
         }
     }))
-}
-
-impl Worker {
-    /// What the claims wait for right now, else the batches in flight.
-    fn waiting_for(&self) -> Option<String> {
-        self.tally.waiting_for().or_else(|| self.objects.waiting_for())
-    }
 }
 
 pub(in crate::worker) fn end(bar: Option<JoinHandle<()>>) {

@@ -1,5 +1,5 @@
-//! The brake: deletion cannot be undone, so a run that would delete suspiciously much (a wrong
-//! clock, a bad migration) stops before it claims.
+//! The safety brake: deletion cannot be undone, so a run that would delete an implausible share of the
+//! table (a wrong clock, a bad migration) stops before it claims.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::{
 };
 
 const MISSING: &str = sql!("run/missing_content");
-/// A small table may well expire as a whole: the share is judged from so many due pastes on.
-const JUDGED_FROM: u64 = 100_000;
-/// A limit up to this is held against an exact count right away.
+/// A small table may well expire as a whole: the share matters from this many due pastes on.
+const SHARE_FROM: u64 = 100_000;
+/// A limit up to this is compared with an exact count right away.
 const COUNTED_AT_ONCE: u64 = 1_000_000;
-/// To be within half of the truth about `max_rows`, so many of the sampled pages must have due
-/// pastes on them if they lie side by side, the worst case.
-const TELLING_PAGES: u64 = 50;
+/// For an error below a half at `max_rows`, this many of the sampled pages must have due pastes if these
+/// lie side by side, the worst case.
+const PAGES_WITH_DUE: u64 = 50;
 const MOST_PASTES_ON_A_PAGE: u64 = 100;
 
 /// How long the count may take. Nothing is claimed meanwhile.
 pub(in crate::worker) const BRAKE_WITHIN: Duration = Duration::from_secs(600);
 
-/// What this run has deleted already, and what it is at.
+/// What this run has deleted already, and what is in flight.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Taken {
     pub done: u64,
     pub in_flight: u64,
 }
 
-/// Why a run must not go on, if so: with the figures and the remedy. `limit`: it would delete no
-/// more than so many in all.
+/// Returns why the run must stop, with the numbers and the remedy. `limit`: the most that it would delete
+/// in all.
 pub async fn brake(
     client: &mut Client,
     settings: &Brake,
@@ -45,7 +45,7 @@ pub async fn brake(
     let max_rows = settings.max_rows.unwrap_or(u64::MAX);
     let share = share_due(client, max_rows).await?;
     let (due, all) = (would(share.due), done + share.pastes);
-    if due as f64 > settings.max_share * all as f64 && due >= JUDGED_FROM {
+    if due as f64 > settings.max_share * all as f64 && due >= SHARE_FROM {
         return Ok(Some(too_large(due, all, share.sampled, settings.max_share)));
     }
     // Walking a backlog along its index takes seconds a million: only when it can matter.
@@ -58,12 +58,12 @@ pub async fn brake(
     content_is_missing(client).await
 }
 
-/// A paste without content is deleted without its object. A few of them are drift.
+/// A paste without a content row is deleted without its object. A few of them are drift.
 const MISSING_AT_LEAST: u64 = 100;
 const MISSING_SHARE: f64 = 0.01;
-const LOOKED_AT: i32 = 1000;
+const CHECKED_PASTES: i32 = 1000;
 
-/// Why a run must not go on when so many of its pastes have no content row, if so.
+/// Returns why the run must stop when `missing` of its pastes have no content row.
 pub(in crate::worker) fn judge_missing(missing: u64, pastes: u64) -> Option<String> {
     let much = missing > MISSING_AT_LEAST && missing as f64 > MISSING_SHARE * pastes as f64;
     much.then(|| {
@@ -77,12 +77,11 @@ pub(in crate::worker) fn judge_missing(missing: u64, pastes: u64) -> Option<Stri
     })
 }
 
-/// Looked for before anything is claimed: a paste whose content is gone comes back from a claim
-/// without its hash.
+/// Checked before anything is claimed: a paste whose content is gone loses its hash when it is reset.
 async fn content_is_missing(client: &mut Client) -> Result<Option<String>, Error> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(BY_DUE_INDEX).await?;
-    let row = transaction.query_one(MISSING, &[&LOOKED_AT]).await?;
+    let row = transaction.query_one(MISSING, &[&CHECKED_PASTES]).await?;
     transaction.commit().await?;
     let count = |name| row.get::<_, i64>(name).unsigned_abs();
     Ok(judge_missing(count("missing"), count("pastes")))
@@ -91,7 +90,7 @@ async fn content_is_missing(client: &mut Client) -> Result<Option<String>, Error
 async fn share_due(client: &Client, max_rows: u64) -> Result<Share, Error> {
     sample(client, |pages| match max_rows {
         ..COUNTED_AT_ONCE => 0,
-        rows => (TELLING_PAGES * MOST_PASTES_ON_A_PAGE).saturating_mul(pages) / rows,
+        rows => (PAGES_WITH_DUE * MOST_PASTES_ON_A_PAGE).saturating_mul(pages) / rows,
     })
     .await
 }

@@ -1,89 +1,81 @@
-//! The run loop: claim, hand the batch to a task, claim the next while batches are in flight; stop
-//! when nothing is due, or when told to.
+//! The drain loop: claim, start the batch's steps as a task, claim the next while batches are in flight;
+//! stop when nothing is due, or when something asks for it.
 
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
 use super::{
-    Options, StoppedBecause, Worker, every_paste_fails::Doubt, next_due::NextDue, stop::Stop,
-    throttle::Throttle,
+    Options,
+    every_paste_fails::EveryPasteFails,
+    in_flight::{Ended, InFlight},
+    next_due::{NextDue, claimed_by_dead_workers, next_due},
+    outage::{Outage, check_dependencies},
+    stop::{Braked, Stop, StopChecks, is_over, room_in_limit},
+    throttle::{Hold, Throttle},
 };
 use crate::{
     backoff::jittered,
-    claim::{Claim, Fence, must_run_alone},
-    postgres::{answered, describe_pool},
-    worker::batch::{BatchEnd, claim::Wanted},
+    claim::{Claim, must_run_alone},
+    format::count,
+    postgres::{answered, bisect::IN_A_ROW, describe_pool, forget_statements},
+    worker::{
+        Worker,
+        batch::{
+            BatchEnd,
+            claim::{ClaimError, Wanted},
+        },
+        report::StoppedBecause,
+    },
 };
 
-/// How long due rows may stay locked by others while nothing else is left to do.
+/// How long due rows may stay locked by other transactions while nothing else is left to do.
 const LOCKED_TIMEOUT: Duration = Duration::from_secs(60);
 
-const LOCKED: &str = "rows that another transaction locks";
+const LOCKED: &str = "rows locked by another transaction";
 const BACKING_OFF: &str = "rows that back off";
 
-/// The loop's state.
-pub(in crate::worker) struct Drain {
-    pub(in crate::worker) worker: Arc<Worker>,
-    pub(in crate::worker) options: Options,
-    pub(in crate::worker) batches: JoinSet<BatchEnd>,
-    /// The claim and the number of rows of each task.
-    in_flight: HashMap<tokio::task::Id, (Fence, usize)>,
+/// The state of the loop.
+pub(super) struct Drain {
+    worker: Arc<Worker>,
+    options: Options,
+    in_flight: InFlight,
     /// The batch in flight must have the process to itself.
     alone: bool,
-    /// Nothing due before this is looked for until a plain look says otherwise.
+    /// The low-water mark: nothing due before this is claimed until a query without it finds some.
     mark: Option<SystemTime>,
-    /// A claim or a batch failed because of a transient error.
-    pub(in crate::worker) outage: Option<String>,
-    /// What only a person can fix.
-    pub(in crate::worker) stop: Option<Stop>,
-    /// Every paste of a batch failed. Some of those that came due last tell whether it is the pastes
-    /// or the database.
-    pub(in crate::worker) doubt: Option<Doubt>,
-    /// Since when nothing has been finished although something was in trouble.
-    pub(in crate::worker) outage_since: Option<Instant>,
-    /// The size of the largest batch that was in trouble since then.
-    outage_rows: usize,
-    pub(in crate::worker) outage_checks: u32,
-    /// The trouble that was last told: a nightly mail needs each once.
-    pub(in crate::worker) said: Option<String>,
-    /// Batches that broke off: bugs, never expected, never hidden.
-    broken: usize,
-    pub(in crate::worker) idle_since: Option<Instant>,
-    pub(in crate::worker) throttle: Throttle,
-    pub(in crate::worker) pause_checked: Option<Instant>,
-    pub(in crate::worker) brake_again: Option<Instant>,
+    outage: Outage,
+    every_paste_fails: EveryPasteFails,
+    /// Why the run must stop: an error that needs an operator.
+    stop: Option<Stop>,
+    /// Batches that panicked: bugs, never expected, never hidden.
+    panicked: usize,
+    /// Since when all due rows have been locked.
+    locked_since: Option<Instant>,
+    throttle: Throttle,
+    checks: StopChecks,
 }
 
 impl Drain {
     pub fn new(worker: Arc<Worker>, options: Options) -> Self {
+        let in_flight = InFlight::new(worker.shutdown.stop.clone(), options.deadline);
         Self {
             worker,
             options,
-            batches: JoinSet::new(),
-            in_flight: HashMap::new(),
+            in_flight,
             alone: false,
             mark: None,
-            outage: None,
+            outage: Outage::default(),
+            every_paste_fails: EveryPasteFails::default(),
             stop: None,
-            doubt: None,
-            outage_since: None,
-            outage_rows: 0,
-            outage_checks: 0,
-            said: None,
-            broken: 0,
-            idle_since: None,
+            panicked: 0,
+            locked_since: None,
             throttle: Throttle::default(),
-            pause_checked: None,
-            brake_again: None,
+            checks: StopChecks::default(),
         }
     }
 
@@ -92,228 +84,258 @@ impl Drain {
             if let Some(stop) = self.must_stop().await {
                 return stop;
             }
-            if let Some(reason) = self.current_outage() {
-                if let Some(stop) = self.wait_out_outage(reason).await {
-                    return stop;
+            let next = match self.outage.reason(&self.worker) {
+                Some(reason) => self.wait_out_outage(reason).await,
+                None if self.every_paste_fails.is_open() => {
+                    self.try_newest().await;
+                    None
                 }
-                continue;
-            }
-            if self.doubt.is_some() {
-                self.resolve_doubt().await;
-                continue;
-            }
-            let room = self.batches.len() < self.worker.settings.worker.concurrency;
-            let size = self.room_in_limit();
-            if !room || size == 0 || (self.alone && !self.batches.is_empty()) {
-                self.wait(Duration::from_secs(1)).await;
-                continue;
-            }
-            if let Some(hold) = self.throttled().await {
-                if let Some(stop) = self.hold_back(hold).await {
-                    return stop;
-                }
-                continue;
-            }
-            match self.worker.claim(self.wanted(size)).await {
-                Ok(Some(claim)) => self.set_off(claim, size),
-                Ok(None) => {
-                    if let Some(stop) = self.nothing_claimed(size).await {
-                        return stop;
-                    }
-                }
-                Err(error) if error.is_permanent() => {
-                    self.stop = Some((StoppedBecause::Failed, Some(error.to_string())));
-                }
-                Err(error) => self.outage = Some(error.to_string()),
+                None => self.claim_next().await,
+            };
+            if let Some(stop) = next {
+                return stop;
             }
         }
     }
 
-    fn wanted(&self, size: u32) -> Wanted {
-        let busy = !self.batches.is_empty();
-        Wanted { size, mark: self.mark, busy, until: self.options.deadline }
+    async fn must_stop(&mut self) -> Option<Stop> {
+        let stop = self.stop.take().or_else(|| is_over(&self.worker, &self.options));
+        if stop.is_some() {
+            return stop;
+        }
+        if let Some(paused) = self.checks.paused(&self.worker).await {
+            return Some(paused);
+        }
+        if self.options.override_brake || self.outage.reason(&self.worker).is_some() {
+            return None;
+        }
+        match self.checks.brake(&self.worker, &self.options, &self.in_flight).await {
+            Braked::GoOn => None,
+            Braked::Stop(stop) => Some(stop),
+            Braked::Unknown(reason) => {
+                self.outage.begin(reason);
+                None
+            }
+        }
     }
 
-    pub(in crate::worker) fn rows_in_flight(&self) -> u64 {
-        self.in_flight.values().map(|(_, rows)| *rows as u64).sum()
+    async fn claim_next(&mut self) -> Option<Stop> {
+        let has_room = self.in_flight.len() < self.worker.settings.worker.concurrency;
+        let size = room_in_limit(&self.worker, &self.options, &self.in_flight);
+        if !has_room || size == 0 || (self.alone && !self.in_flight.is_empty()) {
+            self.wait(Duration::from_secs(1)).await;
+            return None;
+        }
+        if let Some(hold) = self.throttle.reason_to_wait(&self.worker, &self.in_flight).await {
+            return self.hold(hold).await;
+        }
+        let busy = !self.in_flight.is_empty();
+        let wanted = Wanted { size, mark: self.mark, busy, until: self.options.deadline };
+        match self.worker.claim(wanted).await {
+            Ok(Some(claim)) => self.start(claim, size),
+            Ok(None) => return self.nothing_claimed(size).await,
+            Err(error) if error.is_permanent() => self.fail(error.to_string()),
+            Err(error) => self.outage.begin(error.to_string()),
+        }
+        None
     }
 
-    pub(in crate::worker) fn set_off(&mut self, claim: Claim, size: u32) {
+    fn start(&mut self, claim: Claim, size: u32) {
         self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
-        self.idle_since = None;
+        self.locked_since = None;
         let max_rate = self.worker.settings.throttle.max_rate;
         self.throttle.claimed(claim.pastes.len(), claim.asked_at, max_rate);
-        let flight = (claim.fence, claim.pastes.len());
         self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.class()));
-        let lost = self.worker.open(&claim);
-        let worker = Arc::clone(&self.worker);
-        let task = self.batches.spawn(worker.carry_out(claim, lost));
-        self.in_flight.insert(task.id(), flight);
+        self.in_flight.spawn(&self.worker, claim);
     }
 
-    /// Nothing was claimed: is it that nothing is due, or that others have it?
+    fn fail(&mut self, reason: String) {
+        self.stop = Some((StoppedBecause::Failed, Some(reason)));
+    }
+
+    /// Nothing was claimed: is nothing due, or do other transactions have it?
     async fn nothing_claimed(&mut self, size: u32) -> Option<Stop> {
-        let next = match answered(self.worker.next_due()).await {
+        let next = match answered(next_due(&self.worker)).await {
             Ok(next) => next,
             Err(error) => {
-                self.outage = Some(describe_pool(&error));
+                self.outage.begin(describe_pool(&error));
                 return None;
             }
         };
-        if !matches!(next, NextDue::Due { .. }) || !self.batches.is_empty() {
-            self.idle_since = None;
+        if !matches!(next, NextDue::Due { .. }) || !self.in_flight.is_empty() {
+            self.locked_since = None;
         }
         match next {
-            NextDue::Due { class } if must_run_alone(size, class) && !self.batches.is_empty() => {
+            NextDue::Due { class } if must_run_alone(size, class) && !self.in_flight.is_empty() => {
                 self.wait_for_all(Duration::MAX).await;
             }
             // Something from before the mark: released, or locked when its turn came.
             NextDue::Due { .. } if self.mark.take().is_some() => {}
-            NextDue::Due { .. } => return self.wait_for_others().await,
-            // A look is a walk over what this night has deleted: not one for each batch that ends.
-            NextDue::DueIn(_) | NextDue::Nothing if !self.batches.is_empty() => {
+            NextDue::Due { .. } => return self.wait_for_locked().await,
+            // The query walks over what this night has deleted: not once for each batch that ends.
+            NextDue::DueIn(_) | NextDue::Nothing if !self.in_flight.is_empty() => {
                 self.wait_for_all(Duration::from_secs(1)).await;
             }
-            NextDue::DueIn(pause) => self.wait_for(("backing_off", BACKING_OFF), pause).await,
+            NextDue::DueIn(pause) => self.wait_for("backing_off", BACKING_OFF, pause).await,
             NextDue::Nothing => return self.drained().await,
         }
         None
     }
 
-    /// Nothing is due and nothing is in flight. A claim of ours that this process lost next of
-    /// would still hide its rows: it is released first.
-    pub(in crate::worker) async fn drained(&mut self) -> Option<Stop> {
+    /// Nothing is due and nothing is in flight. An unconfirmed claim of ours would still hide its rows: it
+    /// is released first.
+    async fn drained(&mut self) -> Option<Stop> {
         match self.worker.release_unconfirmed().await {
-            Ok(0) if self.broken > 0 => {
-                let reason = format!("{} batches broke off; the log says where", self.broken);
+            Ok(0) if self.panicked > 0 => {
+                let batches = count(self.panicked as u64, "batch", "batches");
+                let reason = format!("{batches} panicked; see the log");
                 return Some((StoppedBecause::Failed, Some(reason)));
             }
-            Ok(0) => match answered(self.worker.held_by_dead_workers()).await {
+            Ok(0) => match answered(claimed_by_dead_workers(&self.worker)).await {
                 Ok(None) => return Some((StoppedBecause::Drained, None)),
-                Ok(held) => return Some((StoppedBecause::DeadWorker, held)),
-                Err(error) => self.outage = Some(describe_pool(&error)),
+                Ok(claimed) => return Some((StoppedBecause::DeadWorker, claimed)),
+                Err(error) => self.outage.begin(describe_pool(&error)),
             },
             Ok(_) => {}
-            Err(failure) => self.outage = Some(failure.to_string()),
+            Err(error) => self.outage.begin(error.to_string()),
         }
         None
     }
 
-    /// Rows are due but locked: by claims that are about to be committed or rolled back, or by
-    /// somebody's forgotten transaction. No progress is an error.
-    async fn wait_for_others(&mut self) -> Option<Stop> {
-        let since = *self.idle_since.get_or_insert_with(Instant::now);
-        if self.batches.is_empty() && since.elapsed() >= LOCKED_TIMEOUT {
-            let reason = "pastes are due but locked by another transaction; \
-                          look for long ones in pg_stat_activity";
+    /// Rows are due but locked: by claims that are about to be committed or rolled back, or by a forgotten
+    /// transaction. No progress for a minute is an error.
+    async fn wait_for_locked(&mut self) -> Option<Stop> {
+        let since = *self.locked_since.get_or_insert_with(Instant::now);
+        if self.in_flight.is_empty() && since.elapsed() >= LOCKED_TIMEOUT {
+            let reason = "pastes are due but locked by another transaction; look for long \
+                          transactions in pg_stat_activity";
             return Some((StoppedBecause::Failed, Some(reason.into())));
         }
-        let pause = jittered(Duration::from_millis(100));
-        self.wait_for(("locked_rows", LOCKED), pause).await;
+        self.wait_for("locked_rows", LOCKED, jittered(Duration::from_millis(100))).await;
         None
     }
 
-    /// Takes note of batches that have ended already.
-    pub(in crate::worker) async fn reap(&mut self) {
-        while let Some(ended) = self.batches.try_join_next_with_id() {
+    /// Waits because of the throttle, unless nothing could be claimed afterwards.
+    async fn hold(&mut self, hold: Hold) -> Option<Stop> {
+        if self.in_flight.is_empty() && self.throttle.must_check_due() {
+            let check = self.in_flight.unless_stopped(answered(next_due(&self.worker))).await;
+            if matches!(check, Some(Ok(NextDue::Nothing))) {
+                return self.drained().await;
+            }
+        }
+        let started = Instant::now();
+        self.wait_for(hold.name, &hold.reason, hold.pause).await;
+        self.outage.exclude(started.elapsed());
+        self.locked_since = None;
+        None
+    }
+
+    /// Claims nothing until the next check of the dependencies.
+    async fn wait_out_outage(&mut self, reason: String) -> Option<Stop> {
+        while let Some(ended) = self.in_flight.try_next() {
+            self.note(ended).await;
+        }
+        let timeout = self.worker.settings.worker.outage_timeout;
+        let pause = match self.outage.next_check(&reason, timeout) {
+            Ok(pause) => pause,
+            Err(gave_up) => return Some((StoppedBecause::Failed, Some(gave_up))),
+        };
+        self.wait_for("dependency_unavailable", &reason, pause).await;
+        forget_statements(&self.worker.pool);
+        let check = check_dependencies(&self.worker);
+        if let Some(result) = self.in_flight.unless_stopped(check).await {
+            self.outage.checked(&self.worker, result);
+        }
+        None
+    }
+
+    /// Every paste of a batch failed. Waits for the batches in flight, any of which may prove that the
+    /// database works; then tries the pastes that came due last.
+    async fn try_newest(&mut self) {
+        if !self.in_flight.is_empty() {
+            return self.wait(Duration::from_secs(1)).await;
+        }
+        let Some(reason) = self.every_paste_fails.take_untried() else {
+            return;
+        };
+        match answered::<_, ClaimError>(self.worker.steps.claim.newest_due()).await {
+            Ok(Some(claim)) => {
+                self.every_paste_fails.keep(reason, true);
+                self.start(claim, u32::try_from(IN_A_ROW).unwrap_or(u32::MAX));
+            }
+            Ok(None) => self.fail(reason),
+            Err(error) if error.is_permanent() => self.fail(error.to_string()),
+            Err(error) => {
+                self.every_paste_fails.keep(reason, false);
+                self.outage.begin(error.to_string());
+            }
+        }
+    }
+
+    /// Waits for something that has a name in the summary and a text for people.
+    async fn wait_for(&mut self, name: &'static str, reason: &str, longest: Duration) {
+        let waiting = self.worker.tally.wait_for(reason);
+        self.wait(longest).await;
+        self.worker.tally.waited(name, waiting);
+    }
+
+    async fn wait(&mut self, longest: Duration) {
+        if let Some(ended) = self.in_flight.wait(longest).await {
             self.note(ended).await;
         }
     }
 
-    /// [`Drain::wait`] for something that has a name in the summary, and one for people.
-    pub(in crate::worker) async fn wait_for(
-        &mut self,
-        what: (&'static str, &str),
-        longest: Duration,
-    ) {
-        let waiting = self.worker.tally.wait_for(what.1);
-        self.wait(longest).await;
-        self.worker.tally.waited(what.0, waiting);
-    }
-
-    /// Waits for a batch to end, at most so long, and not past a stop.
-    pub(in crate::worker) async fn wait(&mut self, longest: Duration) {
-        let until = Instant::now() + longest;
-        let deadline = self.options.deadline.unwrap_or(until).min(until);
-        let stop = self.worker.shutdown.stop.clone();
-        tokio::select! {
-            Some(ended) = self.batches.join_next_with_id(), if !self.batches.is_empty() => {
-                self.note(ended).await;
-            }
-            () = sleep_until(deadline) => {}
-            () = stop.cancelled() => {}
-        }
-    }
-
-    /// Waits for all batches to end, about so long at most, and not past a stop.
+    /// Waits for all batches to end, about as long as `longest`, and not past a stop.
     async fn wait_for_all(&mut self, longest: Duration) {
         let started = Instant::now();
-        let over = |deadline: Instant| Instant::now() >= deadline;
-        while !self.batches.is_empty()
-            && !self.worker.shutdown.stop.is_cancelled()
-            && !self.options.deadline.is_some_and(over)
+        while !self.in_flight.is_empty()
+            && !self.in_flight.must_stop()
             && started.elapsed() < longest
         {
             self.wait(Duration::from_secs(1)).await;
         }
     }
 
-    async fn note(&mut self, ended: Result<(tokio::task::Id, BatchEnd), JoinError>) {
-        let (task, end) = match ended {
-            Ok((task, end)) => (task, Ok(end)),
-            Err(error) => (error.id(), Err(error)),
-        };
-        let flight = self.in_flight.remove(&task);
+    async fn note(&mut self, Ended { fence, rows, end }: Ended) {
         match end {
             Ok(BatchEnd::Finished { rows }) => {
-                self.doubt = self.doubt.take().filter(|_| rows == 0);
-                // A lone paste that gets through does not prove that a batch would.
-                if rows * 2 >= self.outage_rows {
-                    self.outage_since = None;
-                    self.outage_checks = 0;
-                    self.outage_rows = 0;
+                self.every_paste_fails.batch_finished(rows);
+                self.outage.batch_finished(rows);
+            }
+            Ok(BatchEnd::LeaseLost) => {}
+            Ok(BatchEnd::Transient(reason)) => self.outage.batch_failed(reason, rows),
+            Ok(BatchEnd::Permanent(reason)) => self.fail(reason),
+            Ok(BatchEnd::EveryPasteFails(reason)) => {
+                if let Some(reason) = self.every_paste_fails.again(reason) {
+                    self.fail(reason);
                 }
             }
-            Ok(BatchEnd::Lost) => {}
-            Ok(BatchEnd::Transient(reason)) => {
-                let rows = flight.map_or(0, |(_, rows)| rows);
-                self.outage_rows = self.outage_rows.max(rows);
-                self.outage = Some(reason);
-            }
-            Ok(BatchEnd::Permanent(reason)) => {
-                self.stop = Some((StoppedBecause::Failed, Some(reason)));
-            }
-            Ok(BatchEnd::EveryPasteFails(reason)) => self.doubt_it(reason),
-            Ok(BatchEnd::Brake(reason)) => {
-                self.stop = Some((StoppedBecause::Brake, Some(reason)));
-            }
+            Ok(BatchEnd::Brake(reason)) => self.stop = Some((StoppedBecause::Brake, Some(reason))),
             Err(error) => {
-                self.broken += 1;
-                if let Some((fence, _)) = flight {
-                    self.worker.open.remove(fence.claim);
-                    error!(claim = fence.claim, "claim {} broke off: {error}", fence.claim);
-                    // Failing here leaves it for later, when it costs nobody an attempt, or to
-                    // the watchdog, which counts one.
-                    if self.worker.release_panicked(fence).await.is_err() {
-                        self.worker.open.add_unconfirmed();
-                    }
+                self.panicked += 1;
+                self.worker.open.remove(fence.claim);
+                error!(claim = fence.claim, "the batch of claim {} panicked: {error}", fence.claim);
+                // If this fails, a later release costs no attempt, or the watchdog counts one.
+                if self.worker.steps.release.panicked(fence).await.is_err() {
+                    self.worker.open.add_unconfirmed();
                 }
             }
         }
     }
 
-    /// Finishes what is open within the grace period, and releases the rest.
+    /// Finishes the batches in flight within the grace period, and releases the rest.
     pub async fn close(&mut self) {
         let grace = self.worker.settings.worker.grace_period;
-        if !self.batches.is_empty() {
-            info!("finishing {} open batches, for at most {grace:?}", self.batches.len());
+        if !self.in_flight.is_empty() {
+            let open = count(self.in_flight.len() as u64, "open batch", "open batches");
+            info!("finishing {open}, for at most {grace:?}");
         }
         let grace_ends = sleep_until(Instant::now() + grace);
         tokio::pin!(grace_ends);
-        while !self.batches.is_empty() {
+        while !self.in_flight.is_empty() {
             let abandoned = self.worker.shutdown.abandon.is_cancelled();
             tokio::select! {
-                Some(ended) = self.batches.join_next_with_id() => self.note(ended).await,
+                Some(ended) = self.in_flight.next() => self.note(ended).await,
                 () = &mut grace_ends, if !abandoned => self.worker.shutdown.abandon.cancel(),
             }
         }

@@ -1,4 +1,4 @@
-//! What a run would delete right now. Changes nothing, claims nothing, asks S3 nothing.
+//! What a run would delete right now. Changes nothing, claims nothing, sends nothing to S3.
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
@@ -9,17 +9,17 @@ use crate::{config::Brake, postgres::describe};
 
 const DRY_RUN: &str = sql!("run/dry_run");
 
-/// What would go.
+/// What would be deleted.
 #[derive(Debug, Clone, Serialize)]
 pub struct WouldDelete {
     pub rows: i64,
     pub objects: i64,
     pub bytes: i64,
-    /// Why the brake would stop the run, if so.
+    /// Why the safety brake would stop the run.
     pub brake: Option<String>,
 }
 
-/// Counts in a read-only transaction that may take its time.
+/// Counts in a read-only transaction without a timeout.
 pub async fn dry_run(
     client: &mut Client,
     settings: &Brake,

@@ -1,55 +1,48 @@
 //! Every paste of a batch failed, one after the other: is it the pastes, or the database? Pastes of one
-//! owner come due side by side, so a whole batch of them proves little. Some of those that came due last
-//! are tried before the run stops.
+//! owner come due side by side, so a whole batch of them proves little. Some of the pastes that came due
+//! last are tried before the run stops.
 
-use std::time::Duration;
+/// What must be found out before the run goes on.
+#[derive(Debug, Default)]
+pub(super) struct EveryPasteFails(Option<Question>);
 
-use super::{StoppedBecause, drain::Drain};
-use crate::{
-    postgres::{answered, bisect::IN_A_ROW},
-    worker::batch::claim::ClaimError,
-};
-
-/// What is to be found out.
-pub(in crate::worker) struct Doubt {
+#[derive(Debug)]
+struct Question {
     reason: String,
-    /// The batch of those that came due last is on its way.
+    /// A batch of the pastes that came due last is in flight.
     is_tried: bool,
 }
 
-impl Drain {
-    pub(in crate::worker) fn doubt_it(&mut self, reason: String) {
-        match self.doubt.take() {
-            Some(Doubt { is_tried: true, .. }) => self.give_up(reason),
-            _ => self.doubt = Some(Doubt { reason, is_tried: false }),
+impl EveryPasteFails {
+    pub fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Every paste of a batch failed. Returns why the run must stop, if the pastes that came due last
+    /// failed, too.
+    pub fn again(&mut self, reason: String) -> Option<String> {
+        match self.0.take() {
+            Some(Question { is_tried: true, .. }) => Some(reason),
+            _ => {
+                self.0 = Some(Question { reason, is_tried: false });
+                None
+            }
         }
     }
 
-    fn give_up(&mut self, reason: String) {
-        self.stop = Some((StoppedBecause::Failed, Some(reason)));
+    /// A batch was finished: with a deleted row, it was not the database.
+    pub fn batch_finished(&mut self, rows: usize) {
+        self.0 = self.0.take().filter(|_| rows == 0);
     }
 
-    /// Waits for the batches in flight, any of which may answer it; then tries others.
-    pub(in crate::worker) async fn resolve_doubt(&mut self) {
-        if !self.batches.is_empty() {
-            return self.wait(Duration::from_secs(1)).await;
-        }
-        let Some(Doubt { reason, is_tried: false }) = self.doubt.take() else {
-            // They neither succeeded nor failed one and all: let the next batch decide.
-            return;
-        };
-        match answered::<_, ClaimError>(self.worker.claim_newest()).await {
-            Ok(Some(claim)) => {
-                self.doubt = Some(Doubt { reason, is_tried: true });
-                let size = u32::try_from(IN_A_ROW).unwrap_or(u32::MAX);
-                self.set_off(claim, size);
-            }
-            Ok(None) => self.give_up(reason),
-            Err(error) if error.is_permanent() => self.give_up(error.to_string()),
-            Err(error) => {
-                self.doubt = Some(Doubt { reason, is_tried: false });
-                self.outage = Some(error.to_string());
-            }
-        }
+    /// Returns the reason, if the pastes that came due last were not tried yet. If they were, they neither
+    /// succeeded nor all failed: the next batch decides.
+    pub fn take_untried(&mut self) -> Option<String> {
+        self.0.take().filter(|question| !question.is_tried).map(|question| question.reason)
+    }
+
+    /// The pastes that came due last are in flight, or (`is_tried` false) could not be claimed yet.
+    pub fn keep(&mut self, reason: String, is_tried: bool) {
+        self.0 = Some(Question { reason, is_tried });
     }
 }

@@ -1,80 +1,80 @@
 //! One run, from the sweep at its start to the summary at its end.
+//!
+//! `drain` is the loop. It asks, in this order: must the run stop (`stop`, `brake`), is a dependency
+//! unavailable (`outage`), does every paste fail (`every_paste_fails`), must it wait (`throttle`); then
+//! it claims, or finds out what is left (`next_due`). `in_flight` has the batches that are running.
 
 pub mod brake;
 mod drain;
 pub mod dry_run;
 mod every_paste_fails;
+mod in_flight;
 mod next_due;
 mod outage;
 mod stop;
 mod throttle;
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tracing::warn;
 
-use self::{drain::Drain, stop::Stop};
+pub(super) use self::next_due::left;
+use self::{drain::Drain, next_due::failed_and_left, stop::Stop};
 use super::{
-    PgError, Worker,
-    report::{StoppedBecause, Summary, progress, summary},
+    Worker,
+    report::{Summary, progress},
 };
 use crate::{
     postgres::{answered, describe_pool},
     watchdog::{self, Depth, SweepError},
 };
 
-const FORGET: &str = sql!("run/forget_unclaimable");
+const FORGET_UNCLAIMABLE: &str = sql!("run/forget_unclaimable");
 
 /// Bounds of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Stop after so many pastes.
+    /// The maximum number of pastes to delete.
     pub limit: Option<u64>,
-    /// Stop at this time.
+    /// When to stop.
     pub deadline: Option<Instant>,
-    /// Go on although the brake says no.
+    /// Ignore the safety brake.
     pub override_brake: bool,
 }
 
 impl Worker {
-    /// Drains what has expired, and says what was done and why it stopped.
+    /// Drains the expired pastes. Returns what was done and why it stopped.
     pub async fn run(self: &Arc<Self>, options: Options) -> Summary {
         let started = Instant::now();
-        self.override_brake.store(options.override_brake, Ordering::Release);
-        let heartbeat = tokio::spawn(Arc::clone(self).keep_alive());
+        self.steps.decrement.ignore_missing_content(options.override_brake);
+        let worker = Arc::clone(self);
+        let heartbeat = tokio::spawn(async move { worker.heartbeat.run().await });
         let bar = progress::start(Arc::clone(self));
         let reset = self.sweep_at_start().await;
-        let mut batches = Drain::new(Arc::clone(self), options);
-        let stop = batches.drain().await;
-        batches.close().await;
+        let mut drain = Drain::new(Arc::clone(self), options);
+        let stop = drain.drain().await;
+        drain.close().await;
         heartbeat.abort();
         progress::end(bar);
         let mut summary = self.summarise(stop, started.elapsed()).await;
         summary.claims_reset_at_start = reset as u64;
         // Unless Postgres did not answer a moment ago.
         if summary.left.is_some()
-            && let Err(error) = answered(self.record_end(&summary)).await
+            && let Err(error) = answered(self.record.write_end(&self.pool, &summary)).await
         {
-            warn!("this run's end could not be recorded: {}", describe_pool(&error));
+            warn!("could not record the end of this run: {}", describe_pool(&error));
         }
         summary
     }
 
-    pub(in crate::worker) fn brake_is_overridden(&self) -> bool {
-        self.override_brake.load(Ordering::Acquire)
-    }
-
-    /// For people who have cron only: a run recovers what an earlier one left behind.
+    /// For installations without a watchdog: a run recovers what an earlier one left behind.
     async fn sweep_at_start(&self) -> usize {
         let swept = async {
             let (pool, settings) = (&self.pool, &self.settings);
             watchdog::let_workers_heartbeat_first(pool, settings, &self.shutdown.stop).await?;
             let swept = watchdog::sweep(pool, settings, Depth::Thorough).await?;
-            pool.get().await?.execute(FORGET, &[]).await?;
+            pool.get().await?.execute(FORGET_UNCLAIMABLE, &[]).await?;
             Ok::<_, SweepError>(swept)
         };
         let swept = tokio::select! {
@@ -84,49 +84,40 @@ impl Worker {
         match swept {
             Ok(swept) => swept.reset.claims,
             Err(error) => {
-                warn!("the sweep at start did not succeed: {error}");
+                warn!("the sweep at the start of the run failed: {error}");
                 0
             }
         }
     }
 
-    async fn record_end(&self, summary: &Summary) -> Result<(), PgError> {
-        let client = self.pool.get().await?;
-        Ok(self.report_end(&**client, summary).await?)
-    }
-
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
-        let left_behind = self.leave_nothing_claimed().await.err();
-        let mut figures = self.tally.figures();
-        figures.waited.insert("s3_pace", self.objects.paced());
-        figures.waited.retain(|_, time| time.as_millis() > 0);
-        let unnamed = figures.failed_count - figures.failed.len() as u64;
-        let remaining = match figures.failed.is_empty() && figures.suspected.is_empty() {
+        let left_open = self.steps.release.everything(&self.shutdown.stop).await.err();
+        let mut stats = self.tally.stats();
+        stats.waited.insert("s3_pace", self.objects.paced());
+        stats.waited.retain(|_, time| time.as_millis() > 0);
+        let unnamed = stats.failed_count - stats.failed.len() as u64;
+        let remaining = match stats.failed.is_empty() && stats.suspected.is_empty() {
             true => Ok(0),
-            false => answered(self.still_there(&figures)).await.map(|named| named + unnamed),
+            false => answered(failed_and_left(self, &stats)).await.map(|named| named + unnamed),
         };
-        let (suspected, stranded) = (figures.suspected.len() as u64, figures.stranded);
-        let mut summary = figures.into_summary(self.id, because, error, elapsed);
-        summary.left = answered(self.left()).await.ok();
-        let remaining = remaining.unwrap_or(summary.rows_failed.max(suspected));
-        summary.rows_failed = remaining;
-        if remaining > 0 && because == StoppedBecause::Drained {
-            summary.stopped_because = StoppedBecause::Failed;
-            summary.error = Some(format!(
-                "{remaining} pastes could not be deleted in this run; their last_error says why"
+        let (suspected, stranded) = (stats.suspected.len() as u64, stats.stranded);
+        let mut summary = stats.into_summary(self.id, because, error, elapsed);
+        summary.left = answered(left(self)).await.ok();
+        summary.rows_failed = remaining.unwrap_or(summary.rows_failed.max(suspected));
+        if summary.rows_failed > 0 {
+            summary.fail_if_drained(format!(
+                "{} pastes could not be deleted in this run; see their last_error",
+                summary.rows_failed
             ));
         }
-        if stranded > 0 && summary.stopped_because == StoppedBecause::Drained {
-            summary.stopped_because = StoppedBecause::Failed;
-            summary.error = Some(format!(
-                "{stranded} pastes could not be put back, because other transactions hold them or \
+        if stranded > 0 {
+            summary.fail_if_drained(format!(
+                "{stranded} pastes could not be reset, because other transactions have locked them or \
                  a trigger refuses it; a later sweep tries again"
             ));
         }
-        if let Some(reason) = left_behind {
-            let earlier = summary.error.map(|error| format!("{error}; ")).unwrap_or_default();
-            summary.error = Some(format!("{earlier}{reason}"));
-            summary.stopped_because = StoppedBecause::Failed;
+        if let Some(reason) = left_open {
+            summary.fail(reason);
         }
         summary
     }

@@ -1,84 +1,96 @@
-//! While Postgres, Redis or S3 fails: claim nothing, look again and again, go on by itself, and give
-//! up in the end.
+//! While Postgres, Redis or S3 is unavailable: claim nothing, check again and again, go on when all are
+//! available, and give up after `worker.outage_timeout`.
 
-use tokio::time::{Instant, sleep_until};
+use std::time::Duration;
+
+use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{StoppedBecause, Worker, drain::Drain, stop::Stop};
-use crate::{backoff::backoff, config::WhenUnavailable, worker::batch::claim::ClaimError};
+use crate::{
+    backoff::backoff,
+    config::WhenUnavailable,
+    worker::{Worker, batch::claim::ClaimError},
+};
 
-impl Drain {
-    /// What failed and has not been seen to work since.
-    pub(in crate::worker) fn current_outage(&self) -> Option<String> {
-        let store = || self.worker.objects.failing().map(|error| error.to_string());
-        self.outage.clone().or_else(store)
+/// The current outage, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
+    /// What failed and has not worked since.
+    reason: Option<String>,
+    /// Since when no batch was finished although something failed.
+    since: Option<Instant>,
+    /// The size of the largest batch that failed since then.
+    rows: usize,
+    checks: u32,
+    /// The reason that was logged last: each is logged once.
+    logged: Option<String>,
+}
+
+impl Outage {
+    /// A claim or a check failed with a transient error.
+    pub fn begin(&mut self, reason: String) {
+        self.reason = Some(reason);
     }
 
-    /// Claims nothing until the dependencies are available again. How long that may take is counted from
-    /// the first trouble to the next batch that is finished: what answers a question but lets every
-    /// batch fail does not work.
-    pub(in crate::worker) async fn wait_out_outage(&mut self, reason: String) -> Option<Stop> {
-        self.reap().await;
-        let since = *self.outage_since.get_or_insert_with(Instant::now);
-        let timeout = self.worker.settings.worker.outage_timeout;
+    /// A batch of this many rows failed with a transient error.
+    pub fn batch_failed(&mut self, reason: String, rows: usize) {
+        self.rows = self.rows.max(rows);
+        self.begin(reason);
+    }
+
+    /// A batch was finished. A single paste that succeeds does not prove that a batch would.
+    pub fn batch_finished(&mut self, rows: usize) {
+        if rows * 2 >= self.rows {
+            (self.since, self.checks, self.rows) = (None, 0, 0);
+        }
+    }
+
+    /// A pause on purpose does not count towards the timeout.
+    pub fn exclude(&mut self, pause: Duration) {
+        self.since = self.since.map(|since| since + pause);
+    }
+
+    /// Returns what is unavailable.
+    pub fn reason(&self, worker: &Worker) -> Option<String> {
+        let store = || worker.objects.failing().map(|error| error.to_string());
+        self.reason.clone().or_else(store)
+    }
+
+    /// Returns how long to wait before the next check; the error: the timeout is over. The timeout counts
+    /// from the first error to the next finished batch: a dependency that answers a probe but fails every
+    /// batch does not work.
+    pub fn next_check(&mut self, reason: &str, timeout: Duration) -> Result<Duration, String> {
+        let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() >= timeout {
             let timeout = humantime::format_duration(timeout);
-            let reason = format!("gave up after {timeout} without a finished batch: {reason}");
-            return Some((StoppedBecause::Failed, Some(reason)));
+            return Err(format!("gave up after {timeout} without a finished batch: {reason}"));
         }
-        if self.said.as_ref() != Some(&reason) {
-            warn!(reason, "claiming nothing until the dependencies are available: {reason}");
-            self.said = Some(reason.clone());
+        let pause = backoff(self.checks + 2).min(timeout);
+        if self.logged.as_deref() != Some(reason) {
+            warn!("paused claims: {reason}; retrying in {pause:.1?}");
+            self.logged = Some(reason.into());
         }
-        let pause = backoff(self.outage_checks + 2).min(timeout);
-        self.wait_for(("dependency_unavailable", &reason), pause).await;
-        self.outage_checks += 1;
-        self.worker.forget_statements();
-        if let Some(looked) = self.unless_stopped(self.worker.check_dependencies()).await {
-            self.outage = looked.err();
-        }
-        if self.current_outage().is_none() {
-            info!("the dependencies are available again");
-            self.said = None;
-        }
-        None
+        self.checks += 1;
+        Ok(pause)
     }
 
-    /// A look that a signal or the deadline cuts short.
-    pub(in crate::worker) async fn unless_stopped<T>(
-        &self,
-        look: impl Future<Output = T>,
-    ) -> Option<T> {
-        let deadline = self.options.deadline;
-        let out_of_time = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            looked = look => Some(looked),
-            () = out_of_time => None,
-            () = self.worker.shutdown.stop.cancelled() => None,
+    /// Notes the result of a check.
+    pub fn checked(&mut self, worker: &Worker, result: Result<(), String>) {
+        self.reason = result.err();
+        if self.reason(worker).is_none() {
+            info!("resumed claims: Postgres, S3 and Redis are available again");
+            self.logged = None;
         }
     }
 }
 
-impl Worker {
-    /// Lets every connection prepare its statements anew. Somebody may have altered a column: a statement
-    /// that was prepared before answers 0A000 for good then.
-    pub(in crate::worker) fn forget_statements(&self) {
-        self.pool.manager().statement_caches.clear();
+/// Checks that Postgres, S3 and, if the settings wait for it, Redis are available. Also releases
+/// unconfirmed claims.
+pub(super) async fn check_dependencies(worker: &Worker) -> Result<(), String> {
+    worker.release_unconfirmed().await.map_err(|error| error.to_string())?;
+    if worker.settings.lock.when_unavailable == WhenUnavailable::Wait {
+        let probed = worker.steps.claim.probe_lock().await;
+        probed.map_err(|reason| ClaimError::NoLock(reason).to_string())?;
     }
-
-    /// Do Postgres, S3 and, if it is waited for, Redis answer? Also resolves claims whose answer was
-    /// lost.
-    async fn check_dependencies(&self) -> Result<(), String> {
-        self.release_unconfirmed().await.map_err(|error| error.to_string())?;
-        if self.settings.lock.when_unavailable == WhenUnavailable::Wait {
-            let probed = self.lock.probe().await;
-            probed.map_err(|reason| ClaimError::NoLock(reason).to_string())?;
-        }
-        self.objects.probe().await.map_err(|error| error.to_string())
-    }
+    worker.objects.probe().await.map_err(|error| error.to_string())
 }

@@ -1,113 +1,124 @@
-//! When a run claims no more: told to, out of time, over its limit, paused, or braked.
+//! When a run claims no more: a signal, the deadline, the limit, a pause, or the safety brake.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
 use super::{
-    PgError, Worker,
+    Options,
     brake::{BRAKE_WITHIN, Taken, brake},
-    drain::Drain,
-    summary::StoppedBecause,
+    in_flight::InFlight,
 };
 use crate::{
     fleet,
     postgres::{describe_pool, is_permanent},
+    worker::{PgError, Worker, report::StoppedBecause},
 };
 
 const PAUSE_CHECK: Duration = Duration::from_secs(2);
-/// A clock can jump and a migration can run in the middle of the night, too. Not more often than
-/// this, and not for more than a hundredth of the time: counting a large backlog takes its while.
+/// A clock can jump and a migration can run in the middle of the night, too. Not more often than this,
+/// and not for more than a hundredth of the time: counting a large backlog is slow.
 const BRAKE_CHECK: Duration = Duration::from_secs(30);
 const BRAKE_SHARE: u32 = 100;
 
 /// Why the loop ends, and with what error.
-pub(in crate::worker) type Stop = (StoppedBecause, Option<String>);
+pub(super) type Stop = (StoppedBecause, Option<String>);
 
-impl Drain {
-    pub(in crate::worker) async fn must_stop(&mut self) -> Option<Stop> {
-        if let Some(stop) = self.stop.take() {
-            return Some(stop);
-        }
-        if let Some(stop) = self.is_over() {
-            return Some(stop);
-        }
-        if self.options.limit.is_some_and(|limit| self.worker.tally.rows() >= limit) {
-            return Some((StoppedBecause::Limit, None));
-        }
-        if self.pause_checked.is_none_or(|checked| checked.elapsed() >= PAUSE_CHECK) {
-            self.pause_checked = Some(Instant::now());
-            if let Some(reason) = self.worker.paused().await {
-                return Some((StoppedBecause::Paused, Some(format!("paused: {reason}"))));
-            }
-        }
-        if self.options.override_brake || self.current_outage().is_some() {
+/// What the safety brake decided.
+pub(super) enum Braked {
+    GoOn,
+    Stop(Stop),
+    /// It could not be checked: nothing is claimed before it was.
+    Unknown(String),
+}
+
+/// When the checks were last made.
+#[derive(Debug, Default)]
+pub(super) struct StopChecks {
+    pause_checked: Option<Instant>,
+    next_brake_check: Option<Instant>,
+}
+
+/// Checks signal, deadline and limit.
+pub(super) fn is_over(worker: &Worker, options: &Options) -> Option<Stop> {
+    if worker.shutdown.stop.is_cancelled() {
+        return Some((StoppedBecause::Signal, None));
+    }
+    if options.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return Some((StoppedBecause::Deadline, None));
+    }
+    let is_reached = options.limit.is_some_and(|limit| worker.tally.rows() >= limit);
+    is_reached.then_some((StoppedBecause::Limit, None))
+}
+
+impl StopChecks {
+    /// Checks, every two seconds, whether the fleet is paused. If that cannot be read, the next claim
+    /// reports why.
+    pub async fn paused(&mut self, worker: &Worker) -> Option<Stop> {
+        if self.pause_checked.is_some_and(|checked| checked.elapsed() < PAUSE_CHECK) {
             return None;
         }
-        self.must_brake().await
+        self.pause_checked = Some(Instant::now());
+        let read = async {
+            let client = worker.pool.get().await.ok()?;
+            fleet::read(&client).await.ok()?.paused
+        };
+        let reason = timeout(PAUSE_CHECK, read).await.ok().flatten()?;
+        Some((StoppedBecause::Paused, Some(format!("the fleet is paused: {reason}"))))
     }
 
-    fn is_over(&self) -> Option<Stop> {
-        if self.worker.shutdown.stop.is_cancelled() {
-            return Some((StoppedBecause::Signal, None));
-        }
-        let over = self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        over.then_some((StoppedBecause::Deadline, None))
-    }
-
-    /// Nothing is claimed before this was answered: not to know is trouble.
-    async fn must_brake(&mut self) -> Option<Stop> {
+    /// Checks, from time to time, whether the run would delete too much.
+    pub async fn brake(
+        &mut self,
+        worker: &Worker,
+        options: &Options,
+        in_flight: &InFlight,
+    ) -> Braked {
         let started = Instant::now();
-        if self.brake_again.is_some_and(|again| started < again) {
-            return None;
+        if self.next_brake_check.is_some_and(|next| started < next) {
+            return Braked::GoOn;
         }
-        let (limit, in_flight) = (self.options.limit, self.rows_in_flight());
-        let look = timeout(BRAKE_WITHIN, self.worker.brake(in_flight, limit));
-        let Some(judged) = self.unless_stopped(look).await else {
-            return self.is_over();
+        let check = timeout(BRAKE_WITHIN, check_brake(worker, in_flight.rows(), options.limit));
+        let Some(checked) = in_flight.unless_stopped(check).await else {
+            return is_over(worker, options).map_or(Braked::GoOn, Braked::Stop);
         };
         let too_long = |_| PgError::Timeout(deadpool_postgres::TimeoutType::Recycle);
-        match judged.map_err(too_long).flatten() {
-            Ok(judged) => {
+        match checked.map_err(too_long).flatten() {
+            Ok(reason) => {
                 let pause = BRAKE_CHECK.max(started.elapsed() * BRAKE_SHARE);
-                self.brake_again = Some(Instant::now() + pause);
-                judged.map(|reason| (StoppedBecause::Brake, Some(reason)))
+                self.next_brake_check = Some(Instant::now() + pause);
+                let stop = |reason| Braked::Stop((StoppedBecause::Brake, Some(reason)));
+                reason.map_or(Braked::GoOn, stop)
             }
             Err(error) => {
-                let reason = format!("the brake cannot look: {}", describe_pool(&error));
-                if matches!(&error, PgError::Backend(cause) if is_permanent(cause)) {
-                    return Some((StoppedBecause::Failed, Some(reason)));
+                let reason = format!("the safety check failed: {}", describe_pool(&error));
+                match &error {
+                    PgError::Backend(cause) if is_permanent(cause) => {
+                        Braked::Stop((StoppedBecause::Failed, Some(reason)))
+                    }
+                    _ => Braked::Unknown(reason),
                 }
-                self.outage = Some(reason);
-                None
             }
         }
-    }
-
-    /// The next batch's size within `--limit`; 0 while all that is left of it is in flight.
-    pub(in crate::worker) fn room_in_limit(&self) -> u32 {
-        let size = self.worker.settings.worker.batch_size;
-        let Some(limit) = self.options.limit else {
-            return size;
-        };
-        let taken = self.worker.tally.rows() + self.rows_in_flight();
-        u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
     }
 }
 
-impl Worker {
-    async fn brake(&self, in_flight: u64, limit: Option<u64>) -> Result<Option<String>, PgError> {
-        let mut client = self.pool.get().await?;
-        let taken = Taken { done: self.tally.rows(), in_flight };
-        Ok(brake(&mut client, &self.settings.brake, taken, limit).await?)
-    }
+async fn check_brake(
+    worker: &Worker,
+    in_flight: u64,
+    limit: Option<u64>,
+) -> Result<Option<String>, PgError> {
+    let mut client = worker.pool.get().await?;
+    let taken = Taken { done: worker.tally.rows(), in_flight };
+    Ok(brake(&mut client, &worker.settings.brake, taken, limit).await?)
+}
 
-    /// Why the fleet is paused, if it is. Who cannot read it learns of that at the next claim.
-    async fn paused(&self) -> Option<String> {
-        let look = async {
-            let client = self.pool.get().await.ok()?;
-            fleet::read(&client).await.ok()?.paused
-        };
-        timeout(PAUSE_CHECK, look).await.ok().flatten()
-    }
+/// Returns the size of the next batch within `--limit`; 0 while all that is left of it is in flight.
+pub(super) fn room_in_limit(worker: &Worker, options: &Options, in_flight: &InFlight) -> u32 {
+    let size = worker.settings.worker.batch_size;
+    let Some(limit) = options.limit else {
+        return size;
+    };
+    let taken = worker.tally.rows() + in_flight.rows();
+    u32::try_from(limit.saturating_sub(taken)).map_or(size, |left| left.min(size))
 }

@@ -31,6 +31,11 @@ impl Ticks {
         Ok(ticks)
     }
 
+    /// Returns when the next run is due.
+    pub fn next(&self) -> Option<DateTime<Utc>> {
+        self.next
+    }
+
     /// Whether a run is due now. Moments that were missed count once.
     pub fn is_due(&mut self, now: DateTime<Utc>) -> bool {
         let due = self.next.is_some_and(|next| next <= now);

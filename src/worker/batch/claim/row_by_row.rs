@@ -1,12 +1,12 @@
-//! A claim after Postgres refused to mark a batch: a row that cannot be marked (it violates an owner's
-//! NOT VALID constraint, or a trigger raises an error) must not stop all claims. It is found by
-//! bisection, and remembered in `cleanup_unclaimable`, for nothing can be noted in the row itself.
+//! A claim after Postgres refused to mark a batch. A row that cannot be marked (it violates the owner's
+//! NOT VALID constraint, or a trigger raises an error) must not stop all claims. It is found by bisection
+//! and recorded in `cleanup_unclaimable`, because nothing can be recorded in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::{Row, types::ToSql};
 use tracing::warn;
 
-use super::{ClaimError, PASTES, Wanted, Worker, expect_our_time, most_attempts, to_claim};
+use super::{ClaimError, ClaimStep, PASTES, Wanted, expect_our_time, most_attempts, to_claim};
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
@@ -23,28 +23,29 @@ const NEWEST: &str = sql!("claim/newest_due");
 const INSERT: &str = sql!("claim/insert");
 const MARK: &str = sql!("claim/mark");
 const MARKED: &str = sql!("claim/marked");
-const REMEMBER: &str = sql!("claim/add_unclaimable");
-/// For a row that is refused. One that is locked or slow is tried after `worker.backoff_cap`.
-const TRIED_AGAIN_S: f64 = 24.0 * 3600.0;
-/// So many of those that came due last tell rows from database.
-const SOME: i32 = IN_A_ROW as i32;
-/// So many are named in the log; the table has all of them.
+const ADD_UNCLAIMABLE: &str = sql!("claim/add_unclaimable");
+/// When a refused row is tried again. One that is locked or slow is tried after `worker.backoff_cap`.
+const RETRY_REFUSED_S: f64 = 24.0 * 3600.0;
+/// How many of the pastes that came due last decide whether the rows or the database is at fault.
+const NEWEST_TRIED: i32 = IN_A_ROW as i32;
+/// How many are named in the log; the table has all of them.
 const NAMED: usize = 10;
 
-/// What a careful claim found.
+/// What a claim row by row found.
 pub(in crate::worker) enum Found {
     Claim(Claim),
-    /// Nothing is due, or others hold it.
+    /// Nothing is due, or other transactions have locked it.
     Nothing,
-    /// Only rows that cannot be claimed, which from now on are left out.
+    /// Only rows that cannot be claimed; from now on claims leave them out.
     Unclaimable,
 }
 
-impl Worker {
-    /// Some of the pastes that came due last and never failed. Without the lock: it is needed by nobody.
-    pub(in crate::worker) async fn claim_newest(&self) -> Result<Option<Claim>, ClaimError> {
+impl ClaimStep {
+    /// Claims some of the pastes that came due last and never failed. Without the Redis lock: other claims
+    /// take the longest overdue.
+    pub async fn newest_due(&self) -> Result<Option<Claim>, ClaimError> {
         let mut client = self.pool.get().await?;
-        match self.claim_among(&mut client, NEWEST, &[&SOME, &0]).await? {
+        match self.claim_among(&mut client, NEWEST, &[&NEWEST_TRIED, &0]).await? {
             Found::Claim(claim) => Ok(Some(claim)),
             Found::Nothing | Found::Unclaimable => Ok(None),
         }
@@ -107,26 +108,26 @@ impl Worker {
         Ok(claimed.map_or(Found::Unclaimable, Found::Claim))
     }
 
-    /// Marks what can be marked, and returns the rest. When all of those that are due first fail,
-    /// some of those that came due last decide whether it is the rows or the database.
+    /// Marks what can be marked and returns the rest. When all of the longest overdue rows fail, some of
+    /// those that came due last decide whether the rows or the database is at fault.
     async fn mark_good(
         &self,
         transaction: &mut Transaction<'_>,
         claim: i64,
         codes: &[String],
     ) -> Result<Vec<Failed<String>>, ClaimError> {
-        let failed = match mark(transaction, claim, codes, &self.blame.claim).await {
+        let failed = match mark(transaction, claim, codes, &self.blame).await {
             Ok(failed) => return Ok(failed),
             Err(ApplyError::Postgres(error)) => return Err(error.into()),
             Err(ApplyError::Database(failed)) => failed,
         };
-        let newest = transaction.query(NEWEST, &[&SOME, &0]).await?;
+        let newest = transaction.query(NEWEST, &[&NEWEST_TRIED, &0]).await?;
         let newest = short_codes(&newest)?;
         let newest: Vec<String> =
             newest.into_iter().filter(|code| !failed.iter().any(|bad| bad.unit == *code)).collect();
         match mark(transaction, claim, &newest, &Blame::default()).await {
             Ok(also_failed) if also_failed.len() < newest.len() => {
-                self.blame.claim.succeeded();
+                self.blame.succeeded();
                 Ok(failed.into_iter().chain(also_failed).collect())
             }
             Ok(_) | Err(ApplyError::Database(_)) => {
@@ -146,9 +147,9 @@ impl Worker {
         if unclaimable.is_empty() {
             return Ok(());
         }
-        let soon = self.settings.worker.backoff_cap.as_secs_f64();
+        let soon = self.backoff_cap.as_secs_f64();
         let retry_s = |fault: Fault| match fault {
-            Fault::Row | Fault::Unclear => TRIED_AGAIN_S,
+            Fault::Row | Fault::Unclear => RETRY_REFUSED_S,
             Fault::Locked | Fault::Slow | Fault::Transient => soon,
         };
         let unclaimable: Vec<&Failed<String>> =
@@ -159,13 +160,13 @@ impl Worker {
         let codes: Vec<&str> = unclaimable.iter().map(|failed| &*failed.unit).collect();
         let errors: Vec<&str> = unclaimable.iter().map(|failed| &*failed.error).collect();
         let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
-        transaction.execute(REMEMBER, &[&codes, &errors, &retry_s, &doubles]).await?;
+        transaction.execute(ADD_UNCLAIMABLE, &[&codes, &errors, &retry_s, &doubles]).await?;
         for Failed { unit, error, .. } in unclaimable.iter().take(NAMED) {
             warn!(short_code = ?unit, "paste {unit:?} cannot be claimed: {error}");
         }
         if unclaimable.len() > NAMED {
             let more = unclaimable.len() - NAMED;
-            warn!("{more} more pastes cannot be claimed; cleanup_unclaimable has all of them");
+            warn!("{more} more pastes cannot be claimed; all of them are in cleanup_unclaimable");
         }
         Ok(())
     }

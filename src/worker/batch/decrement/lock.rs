@@ -6,7 +6,7 @@ use deadpool_postgres::Transaction;
 use futures_util::future::try_join4;
 use tokio_postgres::{Row, types::ToSql};
 
-use super::{References, Worker};
+use super::References;
 use crate::{
     claim::Claim,
     failpoint,
@@ -19,73 +19,71 @@ const LOCK: &str = sql!("decrement/lock_content");
 const LOCK_NOW: &str = concat!(sql!("decrement/lock_content"), " SKIP LOCKED");
 const THERE: &str = sql!("decrement/existing_content");
 const ROWS: &str = sql!("decrement/count_rows");
-/// Decrements of other batches hold their locks for some milliseconds: they are waited for.
+/// Decrements of other batches keep their locks for some milliseconds: they are waited for.
 const TRIES: usize = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-pub(in crate::worker) const BY_ANOTHER: &str = "another transaction holds its content row locked";
+pub(in crate::worker) const BY_ANOTHER: &str = "another transaction has locked its content row";
 
 /// The batch's content rows.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct Locked {
     pub rows: Vec<Row>,
-    /// Content has keys that some stores take for others.
+    /// Some keys in content have other spellings: some stores take them for the same object.
     pub keys_are_odd: bool,
-    /// Hashes of rows that another transaction has locked, and does not let go of.
+    /// Hashes of rows that another transaction has locked and keeps locked.
     pub by_others: Vec<Vec<u8>>,
 }
 
-impl Worker {
-    pub(in crate::worker) async fn fence_and_lock(
-        &self,
-        transaction: &Transaction<'_>,
-        claim: &Claim,
-        references: &References<'_>,
-        mode: Mode,
-    ) -> Result<Locked, TryError> {
-        let hashes: Vec<&[u8]> = references.keys().copied().collect();
-        let fence = transaction.prepare_cached(FENCE).await?;
-        let fenced: [&(dyn ToSql + Sync); 2] = [&claim.fence.claim, &claim.fence.worker];
-        failpoint::reached("decrement.before");
-        let (fenced, mut locked) = match mode {
-            Mode::Whole => {
-                let lock = transaction.prepare_cached(LOCK).await?;
-                let locked: [&(dyn ToSql + Sync); 2] = [&hashes, &claim.fence.claim];
-                let count = transaction.prepare_cached(ROWS).await?;
-                let counted: [&(dyn ToSql + Sync); 1] = [&claim.fence.claim];
-                // Sent together, in this order: one round trip. Locks of a claim that is lost do no
-                // harm. Counted behind the locks: whoever puts a row back locks its content, too (the
-                // trigger pastes_verify_content), and finds the claim marked from then on.
-                let ((), fenced, rows, count) = try_join4(
-                    transaction.batch_execute(BY_KEY),
-                    transaction.execute(&fence, &fenced),
-                    transaction.query(&lock, &locked),
-                    transaction.query_one(&count, &counted),
-                )
-                .await?;
-                if fenced > 0 && count.get::<_, i64>("rows") != claim.pastes.len() as i64 {
-                    return Err(TryError::Unaccounted);
-                }
-                (fenced, Locked { rows, ..Locked::default() })
+/// Fences the claim, then locks the content rows of its pastes.
+pub(in crate::worker) async fn fence_and_lock(
+    transaction: &Transaction<'_>,
+    claim: &Claim,
+    references: &References<'_>,
+    mode: Mode,
+) -> Result<Locked, TryError> {
+    let hashes: Vec<&[u8]> = references.keys().copied().collect();
+    let fence = transaction.prepare_cached(FENCE).await?;
+    let fenced: [&(dyn ToSql + Sync); 2] = [&claim.fence.claim, &claim.fence.worker];
+    failpoint::reached("decrement.before");
+    let (fenced, mut locked) = match mode {
+        Mode::Whole => {
+            let lock = transaction.prepare_cached(LOCK).await?;
+            let locked: [&(dyn ToSql + Sync); 2] = [&hashes, &claim.fence.claim];
+            let count = transaction.prepare_cached(ROWS).await?;
+            let counted: [&(dyn ToSql + Sync); 1] = [&claim.fence.claim];
+            // Sent together, in this order: one round trip. Locks of a claim that is lost do no
+            // harm. Counted behind the locks: every UPDATE that resets a row locks its content, too
+            // (the trigger pastes_verify_content), and sees the claim as decremented from then on.
+            let ((), fenced, rows, count) = try_join4(
+                transaction.batch_execute(BY_KEY),
+                transaction.execute(&fence, &fenced),
+                transaction.query(&lock, &locked),
+                transaction.query_one(&count, &counted),
+            )
+            .await?;
+            if fenced > 0 && count.get::<_, i64>("rows") != claim.pastes.len() as i64 {
+                return Err(TryError::Unaccounted);
             }
-            Mode::Careful => {
-                transaction.batch_execute(BY_KEY).await?;
-                transaction.batch_execute(ROW_BY_ROW).await?;
-                let fenced = transaction.execute(&fence, &fenced).await?;
-                (fenced, lock_what_can_be(transaction, hashes, claim.fence.claim).await?)
-            }
-        };
-        if fenced == 0 {
-            return Err(TryError::NotFenced);
+            (fenced, Locked { rows, ..Locked::default() })
         }
-        failpoint::reached("decrement.fenced");
-        locked.keys_are_odd = locked.rows.first().is_some_and(|row| row.get("keys_are_odd"));
-        Ok(locked)
+        Mode::RowByRow => {
+            transaction.batch_execute(BY_KEY).await?;
+            transaction.batch_execute(ROW_BY_ROW).await?;
+            let fenced = transaction.execute(&fence, &fenced).await?;
+            (fenced, lock_available(transaction, hashes, claim.fence.claim).await?)
+        }
+    };
+    if fenced == 0 {
+        return Err(TryError::NotFenced);
     }
+    failpoint::reached("decrement.fenced");
+    locked.keys_are_odd = locked.rows.first().is_some_and(|row| row.get("keys_are_odd"));
+    Ok(locked)
 }
 
 /// Waits for no lock, so that it does not matter in which order the rows come.
-async fn lock_what_can_be(
+async fn lock_available(
     transaction: &Transaction<'_>,
     hashes: Vec<&[u8]>,
     claim: i64,

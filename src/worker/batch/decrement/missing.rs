@@ -1,50 +1,66 @@
-//! The brake for content that is not there. A few missing content rows are drift; many of them mean
-//! that the content is kept elsewhere, and that deleting the pastes would leave their objects behind.
+//! The safety brake for missing content. A few missing content rows are drift; many of them mean that
+//! the content is kept elsewhere, and that deleting the pastes would leave their objects behind.
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use super::{Plan, References, TryError, Worker};
+use super::{Plan, References, Tally, TryError};
 use crate::{claim::Claim, worker::run::brake::judge_missing};
 
 /// The pastes of this run's batches, and how many of them have no content row.
-#[derive(Debug, Default)]
-pub(in crate::worker) struct MissingContent(Mutex<HashMap<i64, (u64, u64)>>);
+#[derive(Debug)]
+pub(in crate::worker) struct MissingContent {
+    /// Pastes and missing content rows, by claim.
+    batches: Mutex<HashMap<i64, (u64, u64)>>,
+    tally: Arc<Tally>,
+    is_ignored: AtomicBool,
+}
 
 impl MissingContent {
+    pub fn new(tally: Arc<Tally>) -> Self {
+        Self { batches: Mutex::default(), tally, is_ignored: AtomicBool::new(false) }
+    }
+
+    /// Turns this brake off for the run, or on.
+    pub fn ignore(&self, is_ignored: bool) {
+        self.is_ignored.store(is_ignored, Ordering::Release);
+    }
+
     /// Over all batches, this one included, however often it is tried.
     fn add(&self, claim: i64, pastes: u64, missing: u64) -> (u64, u64) {
-        let mut batches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         batches.insert(claim, (pastes, missing));
         let sum = |all: (u64, u64), one: &(u64, u64)| (all.0 + one.0, all.1 + one.1);
         batches.values().fold((0, 0), sum)
     }
-}
 
-impl Worker {
     /// Stops the run before the commit when too much is missing.
-    pub(in crate::worker) fn judge_missing(
+    pub fn check(
         &self,
         claim: &Claim,
         plan: &Plan,
         references: &References<'_>,
         locked: &[Vec<u8>],
     ) -> Result<(), TryError> {
-        let there: HashSet<&[u8]> = plan
-            .bodies
+        let found: HashSet<&[u8]> = plan
+            .contents
             .iter()
-            .map(|body| &*body.hash)
+            .map(|content| &*content.hash)
             .chain(locked.iter().map(|hash| &**hash))
             .collect();
-        let missing = references.iter().filter(|(hash, _)| !there.contains(*hash));
+        let missing = references.iter().filter(|(hash, _)| !found.contains(*hash));
         let missing = missing.map(|(_, pastes)| pastes.len() as u64).sum();
-        let (pastes, missing) =
-            self.missing.add(claim.fence.claim, claim.pastes.len() as u64, missing);
+        let (pastes, missing) = self.add(claim.fence.claim, claim.pastes.len() as u64, missing);
         let done = self.tally.rows().max(pastes);
         match judge_missing(missing, done) {
-            Some(reason) if !self.brake_is_overridden() => Err(TryError::Brake(reason)),
+            Some(reason) if !self.is_ignored.load(Ordering::Acquire) => {
+                Err(TryError::Brake(reason))
+            }
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What a decrement will do to each body of its batch, decided under the bodies' locks.
+//! What a decrement does to each content row of its batch, decided while these rows are locked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use crate::{
     claim::{Claim, Decremented, Paste, PendingDelete},
     objects::is_odd,
     postgres::{Unreadable, read},
-    worker::batch::fail_rows::Bad,
+    worker::batch::fail_rows::BadRow,
 };
 
-/// The batch's bodies, and the pastes that let go of each.
+/// The batch's content hashes, and the pastes that give up their reference to each.
 pub(in crate::worker) type References<'a> = HashMap<&'a [u8], Vec<&'a Paste>>;
 
 pub(in crate::worker) fn references(claim: &Claim) -> References<'_> {
@@ -26,37 +26,38 @@ pub(in crate::worker) fn references(claim: &Claim) -> References<'_> {
 
 /// One locked content row.
 #[derive(Debug)]
-pub(in crate::worker) struct Body {
+pub(in crate::worker) struct Content {
     pub hash: Vec<u8>,
     pub s3_key: String,
     pub ref_count: i64,
     size_bytes: i64,
-    /// How many pastes of this batch let go of it, and the one that inherits its key.
+    /// How many pastes of this batch give up their reference, and the paste on whose behalf its object is
+    /// deleted.
     pub references: i32,
     pending_owner: String,
     /// None of these pastes has failed by itself before.
     pub is_fresh: bool,
-    /// It was stored again since the batch was claimed: a count that was too low let an earlier
-    /// incarnation go. This one's count never had the batch's references in it.
+    /// It was stored again after the batch was claimed: a count that was too low let the earlier row be
+    /// deleted. The count of this one never contained the batch's references.
     pub is_newer: bool,
     /// Its time of creation is in the future: it counts as newer, but may be older.
     pub is_from_the_future: bool,
-    /// Some of its pastes are not the claim's any more: nothing tells what became of their references.
-    pub has_strays: bool,
-    /// Rows outside this batch that still hold it. Counted only if somebody needs it although it
-    /// would lose its last reference, if it is newer, or if it has strays.
-    pub other_holders: i64,
+    /// Some of its pastes no longer belong to the claim: nothing records what became of their references.
+    pub has_taken_away: bool,
+    /// Rows outside this batch that reference it. Counted only if there are any although it would lose its
+    /// last reference, if it is newer, or if pastes were taken away from the claim.
+    pub other_references: i64,
 }
 
-impl Body {
+impl Content {
     pub fn new(
         row: &Row,
         references: &References<'_>,
-        strays: &HashSet<String>,
+        taken_away: &HashSet<String>,
     ) -> Result<Self, Unreadable> {
         let hash: Vec<u8> = read(row, "content", "content_hash")?;
         let all = references.get(&*hash).map(Vec::as_slice).unwrap_or_default();
-        let ours = all.iter().filter(|paste| !strays.contains(&paste.short_code));
+        let ours = all.iter().filter(|paste| !taken_away.contains(&paste.short_code));
         let pastes: Vec<&&Paste> = ours.collect();
         Ok(Self {
             s3_key: read(row, "content", "s3_key")?,
@@ -68,90 +69,92 @@ impl Body {
                 .or(all.first().as_ref())
                 .map(|paste| paste.short_code.clone())
                 .unwrap_or_default(),
-            has_strays: pastes.len() < all.len(),
+            has_taken_away: pastes.len() < all.len(),
             is_fresh: !pastes.iter().any(|paste| paste.failed_before),
             is_newer: row.get("is_newer"),
             is_from_the_future: row.get("is_from_the_future"),
-            other_holders: 0,
+            other_references: 0,
             hash,
         })
     }
 
-    /// By its count, this batch holds the last references.
+    /// By its count, this batch has the last references.
     pub fn loses_its_last(&self) -> bool {
         self.ref_count <= i64::from(self.references)
     }
 
-    /// By its count it may go, if no other paste needs it. Newer content is recounted instead. With a time
-    /// in the future nearly all of it is old: counted anew one by one, a night took seven times as long.
-    pub fn may_go(&self) -> bool {
+    /// By its count it may be deleted, if no other paste references it. Newer content is recounted instead.
+    /// With a time in the future nearly all of it is old: recounted one by one, a night took seven times as
+    /// long.
+    pub fn may_be_deleted(&self) -> bool {
         self.loses_its_last() && (!self.is_newer || self.is_from_the_future)
     }
 
-    /// Its count was looked into: it goes, or gets the recount.
-    pub fn is_judged(&self) -> bool {
-        self.loses_its_last() || self.is_newer || self.has_strays
+    /// Its count was checked: it is deleted, or gets the recount.
+    pub fn is_checked(&self) -> bool {
+        self.loses_its_last() || self.is_newer || self.has_taken_away
     }
 
-    /// By its count, or by a recount, and by the tables, nobody else needs it.
+    /// By its count, or by a recount, and by the tables, no other paste references it.
     pub fn is_unreferenced(&self) -> bool {
-        self.is_judged() && self.other_holders == 0
+        self.is_checked() && self.other_references == 0
     }
 
-    /// The count says something else than the tables.
+    /// The count disagrees with the tables.
     pub fn drifted(&self) -> bool {
         let left = self.ref_count - i64::from(self.references);
-        left < 0 || (self.is_judged() && self.other_holders != left)
+        left < 0 || (self.is_checked() && self.other_references != left)
     }
 }
 
-/// All bodies of a batch, and how many have no content row at all.
+/// All content rows of a batch, and how many of its hashes have none.
 #[derive(Debug)]
 pub(in crate::worker) struct Plan {
-    pub bodies: Vec<Body>,
+    pub contents: Vec<Content>,
     pub missing: usize,
-    /// Pastes that cannot be worked on, and are taken out of the batch.
-    pub bad: Vec<Bad>,
-    /// Content has keys that some stores take for others.
+    /// Pastes that cannot be processed, and leave the batch.
+    pub bad: Vec<BadRow>,
+    /// Some keys in content have other spellings: some stores take them for the same object.
     pub keys_are_odd: bool,
-    /// Pastes that are not the claim's any more.
-    pub strays: HashSet<String>,
+    /// Pastes that no longer belong to the claim.
+    pub taken_away: HashSet<String>,
 }
 
 impl Plan {
-    /// Takes a body out; all pastes of the batch that reference it are bad.
+    /// Takes a content row out of the plan; all pastes of the batch that reference it leave the batch.
     pub fn take_out(
         &mut self,
         hash: &[u8],
         references: &References<'_>,
         error: &str,
-        own_fault: bool,
+        is_row_error: bool,
     ) {
-        self.bodies.retain(|body| body.hash != hash);
+        self.contents.retain(|content| content.hash != hash);
         let pastes = references.get(hash).map(Vec::as_slice).unwrap_or_default();
-        let ours = pastes.iter().filter(|paste| !self.strays.contains(&paste.short_code));
-        self.bad.extend(ours.map(|paste| Bad {
+        let ours = pastes.iter().filter(|paste| !self.taken_away.contains(&paste.short_code));
+        self.bad.extend(ours.map(|paste| BadRow {
             short_code: paste.short_code.clone(),
             error: error.into(),
             pending_key: None,
-            own_fault,
+            is_row_error,
         }));
     }
 
     pub fn decremented(self) -> Decremented {
-        let drift = self.missing + self.bodies.iter().filter(|body| body.drifted()).count();
-        let unreferenced: Vec<Body> =
-            self.bodies.into_iter().filter(Body::is_unreferenced).collect();
+        let drift = self.missing + self.contents.iter().filter(|content| content.drifted()).count();
+        let unreferenced: Vec<Content> =
+            self.contents.into_iter().filter(Content::is_unreferenced).collect();
         Decremented {
-            keys_are_odd: self.keys_are_odd || unreferenced.iter().any(|body| is_odd(&body.s3_key)),
-            bytes: unreferenced.iter().map(|body| body.size_bytes).sum(),
+            keys_are_odd: self.keys_are_odd
+                || unreferenced.iter().any(|content| is_odd(&content.s3_key)),
+            bytes: unreferenced.iter().map(|content| content.size_bytes).sum(),
             drift,
             failed: self.bad.into_iter().map(|bad| (bad.short_code, bad.error)).collect(),
             unreferenced: unreferenced
                 .into_iter()
-                .map(|body| PendingDelete {
-                    pending_owner: body.pending_owner,
-                    s3_key: body.s3_key,
+                .map(|content| PendingDelete {
+                    pending_owner: content.pending_owner,
+                    s3_key: content.s3_key,
                 })
                 .collect(),
         }

@@ -1,5 +1,5 @@
-//! Pastes that are not the claim's any more: something else has put them back or deleted them while they
-//! were claimed. Nothing tells what became of their references, so their content is recounted.
+//! Pastes that no longer belong to the claim: another program reset or deleted them while they were
+//! claimed. Nothing records what became of their references, so their content is recounted.
 
 use std::collections::HashSet;
 
@@ -9,9 +9,9 @@ use tracing::warn;
 use super::TryError;
 use crate::claim::Claim;
 
-const THERE: &str = sql!("finish/existing_rows");
+const EXISTING_ROWS: &str = sql!("finish/existing_rows");
 
-/// Returns their short codes. Asked after their content is locked.
+/// Returns their short codes. Must run after their content is locked.
 pub(in crate::worker) async fn taken_away(
     transaction: &Transaction<'_>,
     claim: &Claim,
@@ -19,8 +19,8 @@ pub(in crate::worker) async fn taken_away(
     let id = claim.fence.claim;
     let mut codes: HashSet<String> =
         claim.pastes.iter().map(|paste| paste.short_code.clone()).collect();
-    let asked: Vec<&str> = claim.pastes.iter().map(|paste| &*paste.short_code).collect();
-    for row in transaction.query(THERE, &[&asked, &id]).await? {
+    let all: Vec<&str> = claim.pastes.iter().map(|paste| &*paste.short_code).collect();
+    for row in transaction.query(EXISTING_ROWS, &[&all, &id]).await? {
         if row.get("is_ours") {
             codes.remove(row.get::<_, &str>("short_code"));
         }
@@ -29,7 +29,7 @@ pub(in crate::worker) async fn taken_away(
         let rows = codes.len();
         warn!(
             claim = id,
-            rows, "claim {id}: something else put back or deleted {rows} of its pastes"
+            rows, "claim {id}: another program reset or deleted {rows} of its pastes"
         );
     }
     Ok(codes)

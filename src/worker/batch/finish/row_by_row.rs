@@ -1,6 +1,6 @@
-//! A finish that takes nothing for granted: something else has deleted a row, another transaction
-//! holds one locked, a trigger raises an error or swallows the DELETE. What can be deleted goes; every
-//! other row of the batch leaves its claim, without the reference that the decrement has taken.
+//! A finish row by row: another program deleted a row, another transaction locked one, a trigger raises
+//! an error or swallows the DELETE. What can be deleted is deleted; every other row of the batch leaves
+//! its claim, without the reference that the decrement has taken.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,7 +11,7 @@ use deadpool_postgres::Transaction;
 use tokio_postgres::Statement;
 use tracing::{error, warn};
 
-use super::{Removed, named};
+use super::{FinishStep, Removed, named};
 use crate::{
     claim::{Claim, Paste},
     failpoint,
@@ -20,22 +20,19 @@ use crate::{
         bisect::{Failed, Write, Writing, all_of, apply_to_good},
         describe,
     },
-    worker::{
-        Worker,
-        batch::{
-            delete_objects::ObjectsGone,
-            fail_rows::{Bad, FailedRows},
-            retry::TryError,
-        },
+    worker::batch::{
+        delete_objects::ObjectsDeleted,
+        fail_rows::{BadRow, FailedRows},
+        retry::TryError,
     },
 };
 
-const THERE: &str = sql!("finish/existing_rows");
+const EXISTING_ROWS: &str = sql!("finish/existing_rows");
 /// What a DELETE needs: no other lock on the row, not even that of a foreign key.
 const LOCK_TO_DELETE: &str = concat!(sql!("finish/lock_rows"), "UPDATE SKIP LOCKED");
-/// What taking a row out of its claim needs, or burying it.
+/// What taking a row out of its claim needs, or writing a tombstone.
 const LOCK_TO_CHANGE: &str = concat!(sql!("finish/lock_rows"), "NO KEY UPDATE SKIP LOCKED");
-/// A writer holds a row for some milliseconds.
+/// A writer locks a row for some milliseconds.
 const TRIES: usize = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
@@ -47,23 +44,23 @@ struct Rows {
     ours: HashSet<String>,
     /// Locked for changes only: they can be taken out of the claim.
     held: HashSet<String>,
-    /// Locked by others: nothing can be done with them.
+    /// Locked by other transactions: nothing can be done with them.
     blocked: HashSet<String>,
-    /// Deleted by something else.
+    /// Deleted by another program.
     gone: Vec<String>,
 }
 
-impl Worker {
+impl FinishStep {
     pub(super) async fn remove_good(
         &self,
         transaction: &mut Transaction<'_>,
         claim: &Claim,
-        objects: &ObjectsGone,
+        objects: &ObjectsDeleted,
     ) -> Result<Removed, TryError> {
         let id = claim.fence.claim;
         let mut rows = self.lock_rows(transaction, claim).await?;
         failpoint::reached("finish.locked");
-        report_gone(id, &rows.gone);
+        log_gone(id, &rows.gone);
         let (mut bad, mut kept) = place_keys(&objects.bad, &mut rows, claim);
         bad.extend(rows.held.iter().map(|code| uncounted(code, LOCKED)));
         let mut removed = Removed { gone: rows.gone.len() as u64, ..Removed::default() };
@@ -79,7 +76,7 @@ impl Worker {
         bad.extend(blocked);
         bad.extend(rows.blocked.iter().map(|code| uncounted(code, LOCKED)));
         removed.failed = named(&bad);
-        report_kept(id, &kept);
+        log_kept(id, &kept);
         removed.kept = kept;
         Ok(removed)
     }
@@ -90,14 +87,13 @@ impl Worker {
         claim: &Claim,
     ) -> Result<Rows, tokio_postgres::Error> {
         let id = claim.fence.claim;
-        let tombstones = !self.settings.retention.tombstones.is_zero();
-        let to_remove = if tombstones { LOCK_TO_CHANGE } else { LOCK_TO_DELETE };
+        let to_remove = if self.tombstones { LOCK_TO_CHANGE } else { LOCK_TO_DELETE };
         let mut codes: Vec<String> =
             claim.pastes.iter().map(|paste| paste.short_code.clone()).collect();
         let mut rows = Rows::default();
         for tries in 1.. {
             rows.ours.extend(lock(transaction, to_remove, &codes, id).await?);
-            let there = transaction.query(THERE, &[&codes, &id]).await?;
+            let there = transaction.query(EXISTING_ROWS, &[&codes, &id]).await?;
             let there: HashMap<String, bool> =
                 there.iter().map(|row| (row.get("short_code"), row.get("is_ours"))).collect();
             let (found, gone) = codes.into_iter().partition(|code| there.contains_key(code));
@@ -114,15 +110,15 @@ impl Worker {
         Ok(rows)
     }
 
-    /// Deletes what can be deleted, and says of the rest why it cannot.
+    /// Deletes what can be deleted, and returns the rest with the reason.
     async fn delete_good(
         &self,
         transaction: &mut Transaction<'_>,
         claim: i64,
         pastes: &[&Paste],
         deleted: &mut u64,
-    ) -> Result<Vec<Bad>, TryError> {
-        let blame = &self.blame.finish;
+    ) -> Result<Vec<BadRow>, TryError> {
+        let blame = &self.blame;
         let remove = transaction.prepare_cached(self.removal()).await?;
         let fresh = |paste: &&Paste| !paste.failed_before;
         let remove = Remove { remove, claim };
@@ -130,32 +126,32 @@ impl Worker {
         let name = |paste: &&Paste| vec![paste.short_code.clone()];
         let applied = applied.await.map_err(|error| TryError::from_search(error, name))?;
         *deleted = applied.written;
-        let blocked: Vec<Bad> = applied
+        let blocked: Vec<BadRow> = applied
             .failed
             .iter()
-            .map(|Failed { unit, error, fault, .. }| Bad {
+            .map(|Failed { unit, error, fault, .. }| BadRow {
                 short_code: unit.short_code.clone(),
                 error: error.clone(),
                 pending_key: None,
-                own_fault: blame.counts(*fault),
+                is_row_error: blame.counts(*fault),
             })
             .collect();
         Ok(blocked)
     }
 
-    /// One by one if need be: a trigger may refuse a row's UPDATE. Such a row stays as it is until the
-    /// watchdog can put it back. The references of all are decremented.
+    /// One by one if needed: a trigger may refuse a row's UPDATE. Such a row stays in progress until the
+    /// watchdog can reset it. The references of all are decremented.
     async fn fail_each(
         &self,
         transaction: &mut Transaction<'_>,
         claim: i64,
-        bad: &[Bad],
+        bad: &[BadRow],
     ) -> Result<FailedRows, TryError> {
         let mut all = FailedRows::default();
         let mut parts = if bad.is_empty() { Vec::new() } else { vec![bad] };
         while let Some(part) = parts.pop() {
             let savepoint = transaction.savepoint("fail").await?;
-            match self.fail_rows(&savepoint, claim, part, true).await {
+            match self.fail_rows.run(&savepoint, claim, part, true).await {
                 Ok(failed) => {
                     all.dead_letters += failed.dead_letters;
                     all.found.extend(failed.found);
@@ -165,7 +161,7 @@ impl Worker {
                     savepoint.rollback().await?;
                     match part {
                         [one] => error!(
-                            "paste {:?} stays in progress: {}",
+                            "could not take paste {:?} out of its claim; the watchdog resets it later: {}",
                             one.short_code,
                             describe(&refusal)
                         ),
@@ -204,14 +200,18 @@ async fn lock(
     Ok(rows.iter().map(|row| row.get("short_code")).collect())
 }
 
-/// Each object that is still to be deleted is remembered by its own row or, if that cannot be changed,
-/// by another one of the batch, which then stays. Returns the rows that stay, and the keys that the claim
-/// must keep because there is none, each with its own row.
-fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<(String, String)>) {
+/// Assigns each pending object delete to its own row or, if that cannot be changed, to another row of the
+/// batch, which then stays. Returns the rows that stay, and the keys that the claim must keep because no
+/// row is left, each with its own row.
+fn place_keys(
+    bad: &[BadRow],
+    rows: &mut Rows,
+    claim: &Claim,
+) -> (Vec<BadRow>, Vec<(String, String)>) {
     let (mut placed, mut kept) = (Vec::new(), Vec::new());
-    let (at_home, lost): (Vec<&Bad>, Vec<&Bad>) =
+    let (in_place, lost): (Vec<&BadRow>, Vec<&BadRow>) =
         bad.iter().partition(|bad| rows.can_change(&bad.short_code));
-    for bad in at_home {
+    for bad in in_place {
         rows.take(&bad.short_code);
         placed.push(bad.clone());
     }
@@ -221,7 +221,7 @@ fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<(St
         match (spare, &bad.pending_key) {
             (Some(short_code), Some(_)) => {
                 rows.take(&short_code);
-                placed.push(Bad { short_code, own_fault: false, ..bad.clone() });
+                placed.push(BadRow { short_code, is_row_error: false, ..bad.clone() });
             }
             (None, Some(key)) => kept.push((bad.short_code.clone(), key.clone())),
             (_, None) => {}
@@ -230,12 +230,12 @@ fn place_keys(bad: &[Bad], rows: &mut Rows, claim: &Claim) -> (Vec<Bad>, Vec<(St
     (placed, kept)
 }
 
-fn report_kept(claim: i64, kept: &[(String, String)]) {
+fn log_kept(claim: i64, kept: &[(String, String)]) {
     for (owner, key) in kept {
         warn!(
             claim,
             s3_key = ?key,
-            "claim {claim} keeps the key {key:?}: its paste {owner:?} cannot take it now"
+            "claim {claim} keeps the pending delete of {key:?}: its paste {owner:?} cannot be changed now"
         );
     }
 }
@@ -251,11 +251,11 @@ impl Rows {
     }
 }
 
-fn uncounted(code: &str, error: &str) -> Bad {
-    Bad { short_code: code.into(), error: error.into(), pending_key: None, own_fault: false }
+fn uncounted(code: &str, error: &str) -> BadRow {
+    BadRow { short_code: code.into(), error: error.into(), pending_key: None, is_row_error: false }
 }
 
-fn report_gone(claim: i64, gone: &[String]) {
+fn log_gone(claim: i64, gone: &[String]) {
     const NAMED: usize = 10;
     if gone.is_empty() {
         return;
@@ -265,7 +265,7 @@ fn report_gone(claim: i64, gone: &[String]) {
     warn!(
         claim,
         rows = gone.len(),
-        "claim {claim}: something else deleted {} of its pastes: {named:?}{more}",
+        "claim {claim}: another program deleted {} of its pastes: {named:?}{more}",
         gone.len()
     );
 }
