@@ -23,7 +23,7 @@ async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
         .env("CLEANUP_SCHEDULE_CRON", "* * * * * *")
         .env("CLEANUP_SCHEDULE_TIMEZONE", "Europe/Berlin")
         .start();
-    worker.until_it_says("waiting for").await;
+    worker.until_it_says("next run:").await;
     s3.called(1).await;
     worker.until_it_says("skipped a scheduled run: the last one is still running").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 1, "no overlap");
@@ -89,7 +89,7 @@ async fn a_night_that_begins_during_an_outage_is_not_lost() {
         .env("DATABASE_URL", &proxy.through(&world.worker_url()))
         .env("CLEANUP_SCHEDULE_CRON", &once)
         .start();
-    worker.until_it_says("waiting for").await;
+    worker.until_it_says("next run:").await;
     proxy.down();
     worker.until_it_says("cannot start yet").await;
     proxy.up();

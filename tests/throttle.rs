@@ -81,13 +81,13 @@ async fn a_flag_file_stops_claims_but_no_batch_in_flight_until_it_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flag_file_that_cannot_be_looked_for_stops_claims_too() {
+async fn a_flag_file_that_cannot_be_checked_stops_claims_too() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     folder.write("file", "");
     let below = format!("{}/stop", folder.file("file"));
     let worker = run(&world, &[]).await.env("CLEANUP_THROTTLE_FLAG_FILE", &below);
     let mut worker = worker.start();
-    worker.until_it_says("stop cannot be looked for: Not a directory").await;
+    worker.until_it_says("stop cannot be checked: Not a directory").await;
     std::fs::remove_file(folder.file("file")).expect("remove the file in its way");
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
@@ -230,7 +230,7 @@ async fn on_a_terminal_the_progress_bar_and_the_report_name_what_is_waited_for()
     let mut screen = Screen { stdout: script.stdout.take().expect("stdout"), seen: Vec::new() };
     screen.until_it_shows("; waiting for flag file").await;
     std::fs::remove_file(flag_in(&folder)).expect("remove the flag");
-    screen.until_it_shows("s for flag_file").await;
+    screen.until_it_shows("s: flag_file").await;
     world.until("it is drained", "SELECT count(*) = 0 FROM pastes").await;
 }
 

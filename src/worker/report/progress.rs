@@ -44,12 +44,22 @@ pub(in crate::worker) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
             bar.set_position(deleted);
             bar.set_length(bar.length().unwrap_or_default().max(deleted));
             bar.set_message(match worker.record.waiting_for() {
-                Some(reason) => format!("; waiting for {reason}"),
+                Some(reason) => format!("; waiting for {}", shortened(&reason)),
+                None if bar.eta().is_zero() => String::new(),
                 None => format!(", {:#} left", HumanDuration(bar.eta())),
             });
             round += 1;
         }
     }))
+}
+
+/// A bar that is longer than the line would be drawn again and again.
+fn shortened(reason: &str) -> String {
+    const LONGEST: usize = 40;
+    match reason.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &reason[..end]),
+        None => reason.into(),
+    }
 }
 
 pub(in crate::worker) fn end(bar: Option<JoinHandle<()>>) {

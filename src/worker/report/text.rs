@@ -7,7 +7,7 @@ use crate::format::{bytes, count, table, thousands};
 pub fn show(summary: &Summary) -> String {
     let seconds = summary.elapsed_ms as f64 / 1000.0;
     let mut text = format!(
-        "deleted {} and {}, {}, in {} and {seconds:.1} s: {} pastes/s\n{} at {}",
+        "deleted {} and {}, {}, in {} and {seconds:.1} s: {} pastes/s\n{}; ended {}",
         count(summary.rows_deleted, "paste", "pastes"),
         count(summary.objects_deleted, "object", "objects"),
         bytes(summary.bytes_freed),
