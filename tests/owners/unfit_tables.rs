@@ -60,7 +60,7 @@ async fn pastes_that_inherit_or_are_a_partition_are_refused_by_name() {
     assert_refused(parent, &words).await;
     let partition = "CREATE TABLE everything (LIKE pastes) PARTITION BY LIST (short_code);
                      ALTER TABLE everything ATTACH PARTITION pastes DEFAULT";
-    let words = ["pastes inherits from everything", "FAIL_ROWS PARTITION pastes"];
+    let words = ["pastes inherits from everything", "DETACH PARTITION pastes"];
     assert_refused_later(partition, &words).await;
 }
 
