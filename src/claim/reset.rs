@@ -188,7 +188,7 @@ async fn close(
     let closed = transaction.query_one(CLAIM, &told).await?;
     failpoint::reached("reset.closed");
     let stranded = usize::try_from(closed.get::<_, i64>("stranded")).unwrap_or_default();
-    let waiting = rows.iter().filter(|row| row.get::<_, bool>("waits")).count();
+    let waiting = rows.iter().filter(|row| row.get::<_, bool>("is_deferred")).count();
     if stranded > 0 {
         let id = claim.id;
         warn!(

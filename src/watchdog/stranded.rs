@@ -161,7 +161,7 @@ impl Write<StrandedRow> for PutBack {
             rows.retain(|row| row.get::<_, Option<bool>>("is_changed") == Some(true));
             all_of(rows.len() as u64, part.len())?;
             let (waiting, back): (Vec<_>, Vec<_>) =
-                rows.iter().partition(|row| row.get::<_, bool>("waits"));
+                rows.iter().partition(|row| row.get::<_, bool>("is_deferred"));
             let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
             done.waiting.extend(waiting.iter().map(|row| row.get("short_code")));
             done.taken.extend(part.iter().filter_map(|stranded_row| stranded_row.key.clone()));

@@ -28,7 +28,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
-const TICKED: &str = sql!("watchdog/ticked");
+const RECORD_TICK: &str = sql!("watchdog/record_tick");
 /// How often a tick looks thoroughly.
 const THOROUGH_EVERY: Duration = Duration::from_secs(3600);
 
@@ -89,7 +89,7 @@ impl Watchdog {
     }
 
     async fn note_tick(&self) -> Result<(), PoolError> {
-        self.pool.get().await?.execute(TICKED, &[]).await?;
+        self.pool.get().await?.execute(RECORD_TICK, &[]).await?;
         Ok(())
     }
 

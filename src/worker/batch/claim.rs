@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-const TURN: &str = sql!("claim/turn");
+const TURN: &str = sql!("claim/lock_worker");
 const CLAIM: &str = sql!("claim/claim");
 /// Whose columns a claim reads.
 const PASTES: &str = "pastes";

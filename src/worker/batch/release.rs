@@ -17,7 +17,7 @@ use crate::{
 };
 
 const OWN_CLAIM: &str = sql!("claim/lock_own");
-const TURN: &str = sql!("claim/turn");
+const TURN: &str = sql!("claim/lock_worker");
 const UNKNOWN: &str = sql!("claim/of_worker");
 /// What cannot be released within this is left until the dependencies are available again, or until the
 /// end of the run: see [`Worker::leave_nothing_claimed`].

@@ -11,9 +11,9 @@ use super::{
 use crate::{fleet, format::thousands};
 
 const LOOK: &str = sql!("run/next_due");
-const LEFT: &str = sql!("run/claimed_by_others");
+const LEFT: &str = sql!("run/remaining");
 const DEAD: &str = sql!("fleet/expired_claims");
-const STILL_THERE: &str = sql!("run/short_codes_left");
+const STILL_THERE: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
 const WORTH_WAITING_S: i32 = 60;
 const MOST_DUE_COUNTED: i32 = 1_000_000;
