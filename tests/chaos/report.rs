@@ -20,7 +20,7 @@ use crate::{
 /// Sentences in the workers' logs that tell of something worth counting.
 const SENTENCES: [(&str, &str); 5] = [
     ("fences that fired", "held back by the fence"),
-    ("claims lost, for whatever reason", "was reset; its pastes belong"),
+    ("claims lost, for whatever reason", "lost the lease of claim"),
     ("claims dropped for want of a heartbeat", "no heartbeat for stuck_after"),
     ("steps tried again after an answer was lost", "trying again"),
     ("claims found whose answer was lost", "its answer was lost: releasing it"),

@@ -241,7 +241,11 @@ fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
 }
 
 /// What the claim's statement returned. `None`: nothing.
-fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Claim>, Unreadable> {
+fn to_claim(
+    rows: &[Row],
+    worker: Uuid,
+    requested_at: Instant,
+) -> Result<Option<Claim>, Unreadable> {
     let Some(first) = rows.first() else {
         return Ok(None);
     };
@@ -263,7 +267,7 @@ fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Clai
     Ok(Some(Claim {
         fence: Fence { claim: read(first, PASTES, "claim_id")?, worker },
         pastes,
-        asked_at,
+        requested_at,
         last_due,
         lock_wait: Duration::ZERO,
         lock_hold: Duration::ZERO,

@@ -27,7 +27,7 @@ use super::{
     report::{PhaseTimes, summary::ms},
 };
 use crate::{
-    claim::{Claim, Decremented, StepError, reset::Why},
+    claim::{Claim, Decremented, StepError, reset::ResetReason},
     failpoint, telemetry,
 };
 
@@ -55,7 +55,7 @@ pub(in crate::worker) enum BatchEnd {
 impl Worker {
     /// Opens the claim for the heartbeat; the steps follow in [`Worker::carry_out`].
     pub(in crate::worker) fn open(&self, claim: &Claim) -> CancellationToken {
-        self.open.insert(claim.fence.claim, claim.asked_at, STEP_TIMEOUT + SLACK)
+        self.open.insert(claim.fence.claim, claim.requested_at, STEP_TIMEOUT + SLACK)
     }
 
     /// Takes the batch through its steps, unless it is lost or the process must go.
@@ -64,10 +64,10 @@ impl Worker {
         claim: Claim,
         lost: CancellationToken,
     ) -> BatchEnd {
-        let claim_time = claim.asked_at.elapsed();
+        let claim_time = claim.requested_at.elapsed();
         let ended = tokio::select! {
             ended = self.steps(&claim, claim_time) => ended,
-            () = lost.cancelled() => Err(crate::claim::LostClaim(claim.fence).into()),
+            () = lost.cancelled() => Err(crate::claim::LeaseLost(claim.fence).into()),
             () = self.shutdown.abandon.cancelled() => {
                 Err(StepError::Transient("asked to stop".into()))
             }
@@ -94,7 +94,7 @@ impl Worker {
             ..PhaseTimes::default()
         };
         let started = Instant::now();
-        failpoint::holds(&claim.pastes);
+        failpoint::holds(claim.pastes.iter().map(|paste| &*paste.short_code));
 
         let decremented = self.decrement(claim).await?;
         times.decrement = started.elapsed();
@@ -126,34 +126,34 @@ impl Worker {
     async fn end_batch(&self, claim: &Claim, ended: Result<usize, StepError>) -> (BatchEnd, bool) {
         match ended {
             Ok(rows) => (BatchEnd::Finished { rows }, false),
-            Err(StepError::Lost(lost)) => {
+            Err(StepError::LeaseLost(lost)) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
                 (BatchEnd::Lost, false)
             }
             Err(StepError::Transient(reason)) => {
-                let still_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
+                let still_open = !self.release_or_warn(claim, ResetReason::Released(&reason)).await;
                 (BatchEnd::Transient(reason), still_open)
             }
             Err(StepError::Permanent(reason)) => {
-                let still_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
+                let still_open = !self.release_or_warn(claim, ResetReason::Released(&reason)).await;
                 (BatchEnd::Permanent(reason), still_open)
             }
             Err(StepError::Database(fault)) => {
                 let reason = fault.to_string();
-                let why = Why::Failing(&fault.error, &fault.pastes);
+                let why = ResetReason::AllFailed(&fault.error, &fault.pastes);
                 let still_open = !self.release_or_warn(claim, why).await;
                 self.tally.failed(fault.pastes.into_iter().map(|(code, _)| code));
                 (BatchEnd::EveryPasteFails(reason), still_open)
             }
             Err(StepError::Brake(reason)) => {
-                let still_open = !self.release_or_warn(claim, Why::Braked(&reason)).await;
+                let still_open = !self.release_or_warn(claim, ResetReason::Brake(&reason)).await;
                 (BatchEnd::Brake(reason), still_open)
             }
         }
     }
 
-    async fn release_or_warn(&self, claim: &Claim, why: Why<'_>) -> bool {
+    async fn release_or_warn(&self, claim: &Claim, why: ResetReason<'_>) -> bool {
         let id = claim.fence.claim;
         self.open.progress(id, STEP_TIMEOUT + SLACK);
         let released = self.release_because(claim.fence, why).await;

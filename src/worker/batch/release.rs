@@ -10,7 +10,7 @@ use crate::{
     backoff::backoff,
     claim::{
         Fence, StepError,
-        reset::{LockedClaim, Reset, Why, reset},
+        reset::{LockedClaim, Reset, ResetReason, reset},
     },
     failpoint,
     postgres::{answered, describe, describe_pool, is_permanent},
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 impl Worker {
     /// Gives the claim back, unless it was finished or reset already.
     pub async fn release(&self, fence: Fence, why: &str) -> Result<Reset, StepError> {
-        self.release_because(fence, Why::Released(why)).await
+        self.release_because(fence, ResetReason::Released(why)).await
     }
 
     /// After a batch broke off (a panic): its rows count an attempt, as if the worker had died.
@@ -34,20 +34,20 @@ impl Worker {
         &self,
         fence: Fence,
     ) -> Result<Reset, StepError> {
-        self.release_because(fence, Why::LeaseExpired).await
+        self.release_because(fence, ResetReason::LeaseExpired).await
     }
 
     pub(in crate::worker) async fn release_because(
         &self,
         fence: Fence,
-        why: Why<'_>,
+        why: ResetReason<'_>,
     ) -> Result<Reset, StepError> {
         let give_up = Instant::now() + TIMEOUT;
         let mut tries = 0;
         loop {
             let (reason, permanent) = match answered(self.try_release(fence, why)).await {
                 Ok(reset) => {
-                    let (claim, rows, reason) = (fence.claim, reset.rows, why.reason());
+                    let (claim, rows, reason) = (fence.claim, reset.rows, why.text());
                     info!(claim, rows, "released claim {claim}: {rows} pastes ({reason})");
                     return Ok(reset);
                 }
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    async fn try_release(&self, fence: Fence, why: Why<'_>) -> Result<Reset, PgError> {
+    async fn try_release(&self, fence: Fence, why: ResetReason<'_>) -> Result<Reset, PgError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let own = transaction.query_opt(OWN_CLAIM, &[&fence.claim, &fence.worker]).await?;

@@ -142,7 +142,7 @@ impl Drain {
         self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
         self.idle_since = None;
         let max_rate = self.worker.settings.throttle.max_rate;
-        self.throttle.claimed(claim.pastes.len(), claim.asked_at, max_rate);
+        self.throttle.claimed(claim.pastes.len(), claim.requested_at, max_rate);
         let flight = (claim.fence, claim.pastes.len());
         self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.class()));
         let lost = self.worker.open(&claim);
