@@ -31,7 +31,7 @@ const RESET_ROWS: &str = sql!("reset/reset_rows");
 const DEFER_ROWS: &str = sql!("reset/defer_rows");
 const END_CLAIM: &str = sql!("reset/end_claim");
 
-/// Tells the trigger pastes_verify_content to keep the hashes of missing content.
+/// Makes the trigger pastes_verify_content keep the hashes of missing content.
 const KEEP_HASHES: &str = "SET LOCAL paste_cleanup.keep_missing = 'on'";
 
 /// A claim as the locking read returned it: the only data that a reset uses.
