@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{COUNTERS, GAUGES, HISTOGRAMS, Own, State, TICK_BOUNDS_S, Totals};
+use super::{
+    Own, State, TICK_BOUNDS_S, Totals,
+    families::{COUNTERS, GAUGES, HISTOGRAMS},
+};
 
 /// Renders all families, each with HELP and TYPE. Before the first snapshot only those of the watchdog
 /// itself: a counter that started with a wrong zero would look like a counter reset.
