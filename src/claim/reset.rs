@@ -206,7 +206,7 @@ async fn end_claim(
         warn!(
             claim = id,
             stranded,
-            "claim {id}: {} could not be reset; the watchdog's next sweep tries again",
+            "claim {id}: {} could not be reset; a later sweep tries again",
             counted(stranded, "paste")
         );
     }
