@@ -256,9 +256,8 @@ async fn a_database_of_the_version_before_is_migrated_with_a_word_about_its_role
     world
         .run_sql(
             "DROP TABLE cleanup_runs, cleanup_totals, cleanup_audits;
-             ALTER TABLE deletion_claims DROP lock_wait_ms, DROP lock_hold_ms, DROP drift,
-                 DROP rows_failed, DROP dead_letters, DROP ages, DROP counted;
-             DELETE FROM cleanup_migrations WHERE version > 4",
+             UPDATE deletion_claims SET ages = NULL;
+             DELETE FROM cleanup_migrations WHERE version = 4",
         )
         .await;
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
