@@ -1,11 +1,11 @@
--- Group roles with the least each program needs. Run by `cleanupctl migrate --roles` after the
--- migrations, by someone who may create roles; may run again at any time.
--- They cannot log in: GRANT cleanup_worker TO <the login of your workers>, and so on.
--- Roles belong to the whole server, the rights below to this database. In the nine tables a group
--- has exactly these: each step takes away what it finds and grants anew, in one transaction, so
--- that nobody at work notices. More for your own purposes belongs to your logins.
--- Of `pastes` and `content`, which may hold more than the fleet knows of, the fleet sees only the
--- columns that it needs.
+-- Group roles with the least privileges that each program needs. `cleanupctl migrate --roles` runs this
+-- file after the migrations, as a role that may create roles; it may run again at any time.
+-- The groups cannot log in: GRANT cleanup_worker TO <the login of your workers>, and so on.
+-- Roles belong to the whole server, the privileges below to this database. On the nine tables a group
+-- has exactly these privileges: each step revokes all and grants them again in one transaction, so that
+-- running programs are not affected. Grant further privileges to your logins, not to these groups.
+-- Of `pastes` and `content`, which may have columns of their own, the fleet can read only the columns
+-- that it needs.
 
 -- step: roles: create the groups
 DO $$
@@ -19,7 +19,7 @@ BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
             END IF;
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL; -- a migration of another database on this server was quicker
+            NULL; -- a migration of another database on this server has just created it
         END;
     END LOOP;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO cleanup_worker, cleanup_watchdog, cleanup_auditor, cleanup_writer',
@@ -27,7 +27,7 @@ BEGIN
 END $$;
 
 -- step: roles: the worker
--- claims, decrements, finishes, releases. It never changes when a paste expires.
+-- Claims, decrements, finishes and releases. It cannot change when a paste expires.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_worker;
 GRANT DELETE,
@@ -40,7 +40,7 @@ GRANT DELETE, SELECT (content_hash, s3_key, size_bytes, ref_count, created_at),
       UPDATE (ref_count, created_at)
    ON content TO cleanup_worker;
 GRANT SELECT, INSERT, UPDATE ON deletion_claims TO cleanup_worker;
--- To move claim ids past those in use after a restore. Inserting needs no right on the sequence.
+-- To move claim ids past those in use after a restore. INSERT needs no privilege on the sequence.
 DO $$
 DECLARE
     sequence text := pg_get_serial_sequence('deletion_claims', 'id');
@@ -54,7 +54,7 @@ GRANT SELECT, INSERT, UPDATE ON cleanup_runs TO cleanup_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON cleanup_unclaimable TO cleanup_worker;
 
 -- step: roles: the watchdog
--- resets claims, purges tombstones, counts and prunes history. It never touches a count or a body.
+-- Resets claims, purges tombstones, counts and prunes history. It cannot change content.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_watchdog;
 GRANT DELETE,
@@ -70,8 +70,8 @@ GRANT SELECT, UPDATE (counted), DELETE ON cleanup_runs TO cleanup_watchdog;
 GRANT SELECT, INSERT, UPDATE ON cleanup_totals TO cleanup_watchdog;
 
 -- step: roles: the auditor
--- reads everything; notes what it found; writes only content, for repairs: sentinel rows before an orphan is deleted,
--- recounts, and rows that nothing references.
+-- Reads everything and records its findings. Writes only content, for repairs: it inserts a sentinel
+-- before an orphan is deleted, corrects counts, and deletes unreferenced content.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_auditor;
 GRANT SELECT ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
@@ -79,13 +79,13 @@ GRANT SELECT ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrati
 GRANT INSERT, DELETE, UPDATE (ref_count, created_at) ON content TO cleanup_auditor;
 GRANT INSERT ON cleanup_audits TO cleanup_auditor;
 
--- step: roles: functions that statements of the fleet call
--- For databases where functions do not belong to everybody.
+-- step: roles: functions that the fleet's statements call
+-- For databases where EXECUTE was revoked from PUBLIC.
 GRANT EXECUTE ON FUNCTION cleanup_last_heartbeat(deletion_claims), cleanup_canonical_key(text)
    TO cleanup_worker, cleanup_watchdog, cleanup_auditor;
 
 -- step: roles: the paste service
--- The three functions and what they do with the caller's rights: no DELETE, no status.
+-- The three functions, and what they do with the caller's rights: no DELETE, no change of status.
 REVOKE ALL ON pastes, content, deletion_claims, cleanup_fleet, cleanup_migrations,
               cleanup_runs, cleanup_totals, cleanup_audits, cleanup_unclaimable FROM cleanup_writer;
 GRANT EXECUTE ON FUNCTION paste_put(text, bytea, text, bigint, timestamptz),

@@ -1,14 +1,14 @@
-//! Points where a test can kill or stop the process: before and after every write. They are
-//! compiled in with the feature `failpoints` only, which a release build refuses.
+//! Failpoints: places before and after every write where a test can kill or stop the process. They are
+//! compiled in only with the feature `failpoints`, which a release build refuses.
 //!
-//! `FAILPOINTS="decrement.fenced=1*return(abort)" cleanup-worker run` dies the first time that the
-//! fence of a decrement is taken; `return(stop)` freezes the whole process there, as SIGSTOP does,
-//! until SIGCONT; `panic` breaks off the batch.
+//! `FAILPOINTS="decrement.fenced=1*return(abort)" cleanup-worker run` aborts the first time that a
+//! decrement passes its fence; `return(stop)` freezes the whole process there, as SIGSTOP does, until
+//! SIGCONT; `panic` makes the batch panic.
 
 #[cfg(all(feature = "failpoints", not(debug_assertions)))]
 compile_error!("failpoints are for tests: build without --release, or without the feature");
 
-/// All of them, in the order in which a batch, a release and a sweep come by.
+/// All failpoints, in the order in which a batch, a release and a sweep reach them.
 pub const ALL: &[&str] = &[
     "start.before_binding",
     "start.bound",
@@ -52,10 +52,10 @@ pub const ALL: &[&str] = &[
     "reset.good_reset",
     "reset.closed",
     "sweep.committed",
-    "orphans.before",
-    "orphans.stamped",
-    "orphans.reset",
-    "orphans.committed",
+    "stranded.before",
+    "stranded.stamped",
+    "stranded.reset",
+    "stranded.committed",
     "count.before",
     "count.after",
     "prune.before",
@@ -64,25 +64,27 @@ pub const ALL: &[&str] = &[
     "purge.after",
 ];
 
-/// Reads `FAILPOINTS`. Called once, when a program starts.
+/// Reads `FAILPOINTS`; called once, when a program starts.
 #[cfg(feature = "failpoints")]
 pub(crate) fn arm() {
     // Dropping the scenario would disarm it.
     std::mem::forget(fail::FailScenario::setup());
 }
 
-/// The process is at this point.
+/// Marks that the process has reached this point.
 #[cfg(feature = "failpoints")]
 pub(crate) fn reached(point: &'static str) {
     debug_assert!(ALL.contains(&point), "{point} is not in the list");
     fail::fail_point!(point, |what| act(point, what.as_deref()));
 }
 
-/// The process holds a paste: `FAILPOINTS="paste.held=return(CODE)"` dies with that one.
+/// Marks that the process has claimed these short codes: `FAILPOINTS="paste.held=return(CODE)"` aborts
+/// with that one.
 #[cfg(feature = "failpoints")]
-pub(crate) fn holds(pastes: &[crate::claim::Paste]) {
-    let killed_by = |code: String| pastes.iter().any(|paste| paste.short_code == code);
-    fail::fail_point!("paste.held", |code| if code.is_some_and(killed_by) {
+pub(crate) fn holds<'a>(mut codes: impl Iterator<Item = &'a str>) {
+    fail::fail_point!("paste.held", |killer| if killer
+        .is_some_and(|killer| codes.any(|code| code == killer))
+    {
         std::process::abort()
     });
 }
@@ -95,7 +97,7 @@ fn act(point: &str, what: Option<&str>) {
         Some("stop") => {
             let own = rustix::process::getpid();
             let _ = rustix::process::kill_process(own, rustix::process::Signal::STOP);
-            // The signal stops all threads in a moment; this one goes no further until then.
+            // The signal stops all threads in a moment; this thread must not continue until then.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
         _ => {}
@@ -111,4 +113,4 @@ pub(crate) fn reached(_: &'static str) {}
 
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
-pub(crate) fn holds(_: &[crate::claim::Paste]) {}
+pub(crate) fn holds<'a>(_: impl Iterator<Item = &'a str>) {}

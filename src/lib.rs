@@ -1,41 +1,42 @@
-//! The expired-paste cleanup fleet: erases expired pastes from Postgres, S3 and Redis, counted
-//! exactly, whatever crashes.
+//! The expired-paste cleanup fleet: erases expired pastes from Postgres, S3 and Redis, with exact
+//! reference counts, whatever crashes.
 //!
-//! The module list is the reading order. A batch's life is in [`worker`], one step per file; what
-//! happens when a worker falls silent is in [`watchdog`].
+//! The module list is the reading order. [`worker`] has one file for each step of a batch; [`watchdog`]
+//! resets the claims of workers that died.
 
-/// The text of a query: `sql!("claim/insert")` is `sql/queries/claim/insert.sql`.
+/// Includes the text of a query: `sql!("claim/insert")` is `sql/queries/claim/insert.sql`.
 macro_rules! sql {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/queries/", $name, ".sql"))
     };
 }
 
+// Settings, and the domain types that all programs share.
+pub mod claim;
 pub mod config;
 
-pub mod claim;
-
+// The three programs: cleanup-worker, cleanup-watchdog, cleanupctl.
+pub mod ctl;
+pub mod watchdog;
 pub mod worker;
 
-pub mod watchdog;
+// What the programs share about the fleet and its database.
+pub mod audit;
+pub mod fleet;
+pub mod metrics;
+pub mod migrate;
 
+// The dependencies: connections, error classes, retries.
 pub mod objects;
 pub mod postgres;
 pub mod redis;
+mod tls;
 
-pub mod audit;
-pub mod fleet;
-pub mod migrate;
-
-pub mod ctl;
-pub mod metrics;
-
-pub mod cli;
-pub mod shutdown;
-pub mod telemetry;
-
+// Process plumbing: command line, signals, logs, texts.
 mod backoff;
+pub mod cli;
 pub mod failpoint;
 pub mod format;
 mod printable;
-mod tls;
+pub mod shutdown;
+pub mod telemetry;

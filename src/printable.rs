@@ -1,20 +1,20 @@
-//! What others say (S3, Postgres, Redis, the writer of a file), made fit for a log, for `last_error`
-//! and for a terminal: one line, and nothing in it that is obeyed.
+//! Makes foreign text (from S3, Postgres, Redis or a file) safe for a log, for `last_error` and for a
+//! terminal: one line, without control characters.
 
 use std::fmt::Write;
 
-/// What others say is kept, but not without end.
+/// Maximum number of characters kept.
 const LONGEST: usize = 500;
 
-/// The text on one line, with everything spelled out that is not plainly visible.
+/// Returns the text on one line, with invisible characters escaped.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len().min(LONGEST));
     text.chars().take(LONGEST).for_each(|c| show(c, &mut shown));
     shown
 }
 
-/// A log event as one line, whatever a library put into it (a NOTICE of Postgres, say). Escape
-/// characters are the formatter's own colours: it spells out those of others.
+/// Returns a log event on one line, whatever a library put into it (a NOTICE of Postgres, for example).
+/// Escape characters are kept: they are the formatter's own colours; it escapes all others.
 pub fn one_line(event: &str) -> String {
     let mut line = String::with_capacity(event.len());
     for c in event.trim_end_matches('\n').chars() {
@@ -26,7 +26,7 @@ pub fn one_line(event: &str) -> String {
     line + "\n"
 }
 
-/// As JSON would spell it, so that a line of JSON stays one.
+/// Appends a character, escaped as in JSON, so that a line of JSON stays valid.
 fn show(c: char, shown: &mut String) {
     match c {
         '"' | '\'' | '\\' => shown.push(c),
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_visible_stays_and_what_is_obeyed_is_spelled_out() {
+    fn visible_characters_stay_and_control_characters_are_escaped() {
         let plain = "relation \"pastes\" isn't there: C:\\ größer 日本 😀";
         assert_eq!(printable(plain), plain);
         assert_eq!(printable("a\r\n\tb\u{1b}[2J\u{9b}\0"), r"a\r\n\tb\u001b[2J\u009b\u0000");

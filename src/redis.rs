@@ -1,4 +1,5 @@
-//! Connections to Redis. Redis is a help, never a witness: whatever it answers, claims stay right.
+//! Connections to Redis. Redis makes the fleet faster, but correctness never depends on it: claims stay
+//! correct whatever it answers.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,68 +18,68 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// A Redis that did not answer is left alone for this long: one that hangs would otherwise cost
-/// every claim and every eviction its timeout.
-const AWAY_FOR: Duration = Duration::from_secs(5);
+/// After Redis did not answer, it is not used for this long: if it hangs, every claim and every eviction
+/// would otherwise wait for its timeout.
+const COOLDOWN: Duration = Duration::from_secs(5);
 
-/// Redis, as long as it answers.
+/// A pool of connections, with a cooldown after Redis did not answer.
 #[derive(Clone)]
 pub struct Redis {
     pool: Pool,
-    away_until: Arc<Mutex<Option<Instant>>>,
+    cooldown_until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Redis {
-    /// A connection, or why there is none, as text without secrets.
+    /// Returns a connection, or why there is none, as text without secrets.
     pub async fn connection(&self) -> Result<Connection, String> {
-        if self.away_until().is_some_and(|until| Instant::now() < until) {
-            return Err("it did not answer a moment ago".into());
+        if self.cooldown_until().is_some_and(|until| Instant::now() < until) {
+            return Err("no answer a moment ago".into());
         }
-        self.connection_by_all_means().await
+        self.connection_without_cooldown().await
     }
 
-    /// The same for what must be tried even if Redis did not answer somebody a moment ago.
-    pub async fn connection_by_all_means(&self) -> Result<Connection, String> {
+    /// Returns a connection even during the cooldown, for commands that must be tried.
+    pub async fn connection_without_cooldown(&self) -> Result<Connection, String> {
         self.pool.get().await.map_err(|error| {
-            self.rest();
+            self.start_cooldown();
             printable(&error.to_string())
         })
     }
 
-    /// A command failed: says why, and remembers it if Redis did not answer.
+    /// Returns why a command failed, and starts the cooldown if Redis did not answer.
     pub fn failed(&self, error: &RedisError) -> String {
         if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
-            self.rest();
+            self.start_cooldown();
         }
         printable(&error.to_string())
     }
 
-    /// Does it answer?
+    /// Returns an error if Redis does not answer.
     pub async fn ping(&self) -> Result<(), String> {
         let mut connection = self.connection().await?;
         let answer = redis::cmd("PING").query_async(&mut connection).await;
         answer.map_err(|error| self.failed(&error))
     }
 
-    fn rest(&self) {
-        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Instant::now() + AWAY_FOR);
+    fn start_cooldown(&self) {
+        *self.cooldown_until.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Instant::now() + COOLDOWN);
     }
 
-    fn away_until(&self) -> Option<Instant> {
-        *self.away_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cooldown_until(&self) -> Option<Instant> {
+        *self.cooldown_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Connects when it is first used, so that Redis may be away at start.
+/// Creates the pool. It connects when it is first used, so that Redis may be unavailable at the start.
 pub fn pool(settings: &Settings) -> Result<Redis> {
     crate::tls::install_provider();
     let url = settings.redis_url()?.expose_secret();
-    // The parser's own message is left out: it can quote the URL with its password.
+    // Without the parser's own message, which may quote the URL and its password.
     let client = match &settings.redis.ca_file {
         None => Client::open(url),
         Some(_) if !url.starts_with("rediss://") => {
-            let reason = "redis.ca_file is set, but redis.url does not begin with rediss://";
+            let reason = "redis.ca_file is set, but redis.url does not start with rediss://";
             return Err(ConfigError::Invalid(reason.into()).into());
         }
         Some(path) => {
@@ -94,10 +95,10 @@ pub fn pool(settings: &Settings) -> Result<Redis> {
                 .into(),
         )
     })?;
-    let how = AsyncConnectionConfig::new()
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
-    let manager = Manager::new_with_config(client.get_connection_info().clone(), how)?;
+    let manager = Manager::new_with_config(client.get_connection_info().clone(), config)?;
     let pool = Pool::builder(manager)
         .max_size(4)
         .runtime(Runtime::Tokio1)
@@ -105,5 +106,5 @@ pub fn pool(settings: &Settings) -> Result<Redis> {
         .create_timeout(Some(TIMEOUT * 2))
         .recycle_timeout(Some(TIMEOUT))
         .build()?;
-    Ok(Redis { pool, away_until: Arc::default() })
+    Ok(Redis { pool, cooldown_until: Arc::default() })
 }

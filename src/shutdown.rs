@@ -1,37 +1,37 @@
-//! Stopping: the first signal asks, the second insists.
+//! Shutdown in two steps: the first signal stops claiming, the second releases open claims.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-/// The two steps of a stop.
+/// The two steps of a shutdown.
 #[derive(Clone, Default, Debug)]
 pub struct Shutdown {
-    /// Claim no more; finish what is open within the grace period.
+    /// Stop claiming, and finish open claims within the grace period.
     pub stop: CancellationToken,
-    /// Release what is open, now.
+    /// Release open claims now.
     pub abandon: CancellationToken,
 }
 
 impl Shutdown {
-    /// Listens for SIGTERM and SIGINT for the rest of the process.
+    /// Listens for SIGTERM and SIGINT until the process ends.
     pub fn on_signals() -> std::io::Result<Self> {
         let shutdown = Self::default();
         let (mut term, mut int) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let asked = shutdown.clone();
+        let signalled = shutdown.clone();
         tokio::spawn(async move {
             loop {
                 let name = tokio::select! {
                     _ = term.recv() => "SIGTERM",
                     _ = int.recv() => "SIGINT",
                 };
-                if asked.stop.is_cancelled() {
-                    warn!("{name} again: releasing what is open");
-                    asked.abandon.cancel();
+                if signalled.stop.is_cancelled() {
+                    warn!("received {name} again: releasing open claims");
+                    signalled.abandon.cancel();
                 } else {
-                    warn!("{name}: claiming no more, finishing what is open");
-                    asked.stop.cancel();
+                    warn!("received {name}: finishing open claims; a second signal releases them");
+                    signalled.stop.cancel();
                 }
             }
         });

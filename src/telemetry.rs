@@ -1,4 +1,4 @@
-//! Logs: to stderr, text for eyes and JSON for machines; they do not tear the progress bar.
+//! Logs to stderr, as text or JSON, above the progress bar if there is one.
 
 use std::{
     io::{IsTerminal, Write, stderr},
@@ -29,12 +29,12 @@ pub fn start(log: &Log) {
         LogFormat::Json => false,
         LogFormat::Auto => stderr().is_terminal(),
     };
-    // Without a word when the log itself fails (a full disk, a closed pipe): the work goes on.
+    // Errors of the log itself (a full disk, a closed pipe) are ignored: the work continues.
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .log_internal_errors(false)
         .with_writer(|| AroundBar);
-    // A second start (as in tests) is not an error.
+    // A second call, as in tests, is not an error.
     let _ = if text {
         lines.with_ansi(stderr().is_terminal()).with_target(false).try_init()
     } else {
@@ -42,23 +42,25 @@ pub fn start(log: &Log) {
     };
 }
 
-/// From now on, log lines are printed above this bar.
+/// Prints all later log lines above this progress bar.
 pub fn show_bar(bar: ProgressBar) -> ProgressBar {
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
     bar
 }
 
-/// Somebody watches the bar: lines that it makes needless may be left out.
+/// Returns whether a progress bar is shown, which makes some log lines redundant.
 pub fn bar_is_shown() -> bool {
     BAR.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
+/// Removes the progress bar.
 pub fn hide_bar() {
     if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
         bar.finish_and_clear();
     }
 }
 
+/// Writes to stderr without tearing the progress bar.
 struct AroundBar;
 
 impl Write for AroundBar {

@@ -1,4 +1,4 @@
-//! TLS to Postgres as libpq's users know it: `require`, `verify-ca`, `verify-full`.
+//! TLS to Postgres with the modes of libpq: `require`, `verify-ca`, `verify-full`.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +12,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// How far the server's certificate is checked.
+/// What is verified of the server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
     /// Encrypt only: `require` without a CA file.
@@ -23,13 +23,13 @@ pub enum Verify {
     Full,
 }
 
-/// Once per process, before the first TLS connection: rustls wants to be told which crypto to use.
+/// Selects the crypto provider of rustls: needed once per process, before the first TLS connection.
 pub fn install_provider() {
     // An error means that it is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A rustls configuration that verifies as far as asked, against `ca_file` or the system's CAs.
+/// Returns a rustls configuration that verifies against `ca_file` or the system's CAs.
 pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientConfig> {
     install_provider();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -56,15 +56,17 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore> {
         .with_context(|| format!("cannot read the CA file {shown}"))?;
     for certificate in certificates {
         let certificate = certificate.with_context(|| format!("the CA file {shown} is not PEM"))?;
-        store.add(certificate).with_context(|| format!("the CA file {shown} has a bad entry"))?;
+        store
+            .add(certificate)
+            .with_context(|| format!("the CA file {shown} contains an invalid certificate"))?;
     }
     if store.is_empty() {
-        bail!("the CA file {shown} has no certificate");
+        bail!("the CA file {shown} contains no certificate");
     }
     Ok(store)
 }
 
-/// Verifies signatures always, the chain when there is one to verify against, the name never.
+/// Always verifies signatures, the chain if there is a CA to verify against, and never the host name.
 #[derive(Debug)]
 struct WithoutHostName {
     chain: Option<Arc<WebPkiServerVerifier>>,
@@ -85,7 +87,7 @@ impl ServerCertVerifier for WithoutHostName {
         };
         let verdict =
             chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // webpki checks the chain first: when only the name is wrong, the chain was right.
+        // webpki verifies the chain first: if only the name is wrong, the chain is valid.
         let name_is_wrong = ParsedCertificate::try_from(end_entity)
             .is_ok_and(|parsed| verify_server_name(&parsed, server_name).is_err());
         match verdict {

@@ -64,7 +64,7 @@ async fn a_zombie_that_had_decremented_cannot_finish() {
     // Its late deletion is harmless, but the row is not its own any more.
     let objects = zombie.delete_objects(&stale, &decremented).await.expect("late delete");
     let finished = zombie.finish(&stale, &objects, &Default::default()).await;
-    assert!(matches!(finished, Err(StepError::Lost(_))));
+    assert!(matches!(finished, Err(StepError::LeaseLost(_))));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1);
     world.end_backoff().await;
     drain(&world.worker().await).await;

@@ -242,7 +242,7 @@ async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
     let set = redis::cmd("SET").arg(worker.lock_key()).arg("the dead one's").to_owned();
     set.exec_async(&mut connection).await.expect("SET");
     let claim = claim_some(&worker, 10).await;
-    assert!(claim.asked_at.elapsed() < STUCK, "its time starts after the wait");
+    assert!(claim.requested_at.elapsed() < STUCK, "its time starts after the wait");
     let summary = drain(&worker).await;
     assert_eq!((summary.claims_lost, summary.rows_deleted), (0, 1), "released and deleted");
     world.assert_drained().await;

@@ -240,7 +240,7 @@ async fn without_rights_on_the_history_a_worker_drains_and_a_watchdog_resets_all
         .env("CLEANUP_WATCHDOG_TICK", "100ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    let said = sidecar.until_it_says("no figures of the fleet").await;
+    let said = sidecar.until_it_says("no metrics of the fleet").await;
     assert!(said.contains("cleanupctl migrate --roles"), "{said}");
     world.run_sql("UPDATE pastes SET retry_at = NULL").await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;
@@ -256,9 +256,8 @@ async fn a_database_of_the_version_before_is_migrated_with_a_word_about_its_role
     world
         .run_sql(
             "DROP TABLE cleanup_runs, cleanup_totals, cleanup_audits;
-             ALTER TABLE deletion_claims DROP lock_wait_ms, DROP lock_hold_ms, DROP drift,
-                 DROP rows_failed, DROP dead_letters, DROP ages, DROP counted;
-             DELETE FROM cleanup_migrations WHERE version > 4",
+             UPDATE deletion_claims SET ages = NULL;
+             DELETE FROM cleanup_migrations WHERE version = 4",
         )
         .await;
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;

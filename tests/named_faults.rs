@@ -250,7 +250,7 @@ async fn a_run_that_could_not_start_is_remembered_with_its_reason() {
     let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
     assert_says(&status, &["failed", "does not exist; create it", "cleanupctl doctor"]);
     let counted = "SELECT count(*) FROM cleanup_runs
-                   WHERE figures @> '{\"runs.failed\": 1, \"s3_errors.denied\": 1}'";
+                   WHERE stats @> '{\"runs.failed\": 1, \"s3_errors.denied\": 1}'";
     assert_eq!(world.count(counted).await, 1);
 }
 

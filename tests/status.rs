@@ -92,7 +92,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     world.expire_leases(60.0).await;
     world.run_sql("UPDATE cleanup_runs SET seen_at = now() - interval '1 minute'").await;
     let seen = status(&world).await;
-    assert_eq!(seen["runs"][0]["state"], "gone");
+    assert_eq!(seen["runs"][0]["state"], "dead");
     let claim = seen["workers"][0]["claim_ids"][0].as_i64().expect("a claim");
     let id = seen["workers"][0]["worker"].as_str().expect("a worker").to_string();
     let remedy_now = remedy(&seen, &format!("worker {id} has been silent for 60 s"));

@@ -376,7 +376,7 @@ async fn a_claim_that_cannot_be_reset_is_reported_and_reset_when_it_can_be() {
     holding.query("SELECT FROM pastes FOR UPDATE", &[]).await.expect("lock");
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(once.code(), 1, "cron should hear of it: {}", once.stdout());
-    assert!(once.stdout().contains("1 claims could not be reset"), "{}", once.stdout());
+    assert!(once.stdout().contains("could not reset 1 claim: "), "{}", once.stdout());
     holding.rollback().await.expect("rollback");
     assert_eq!(world.sweep().await.reset.claims, 1);
     assert_eq!(world.count(IN_PROGRESS).await, 0);

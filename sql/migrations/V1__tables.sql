@@ -1,9 +1,10 @@
--- The tables, on an empty database or around a filled and busy `pastes` and `content`.
+-- Creates the tables in an empty database, or adopts an existing `pastes` and `content` that are
+-- filled and in use.
 --
--- How this file runs: every `-- step:` is executed on its own (no transaction around them), under
--- a short lock_timeout with retries, and may run again after a crash: each step checks the
--- catalog first and takes no strong lock when nothing is left to do.
--- Text above the first step is not executed.
+-- How this file runs: each `-- step:` is executed separately (no transaction around all of them),
+-- under a short lock_timeout with retries, and may run again after a crash: it checks the catalog
+-- first and takes no strong lock when there is nothing to do. Text above the first step is not
+-- executed.
 
 -- step: list of applied migrations
 CREATE TABLE IF NOT EXISTS cleanup_migrations (
@@ -12,7 +13,7 @@ CREATE TABLE IF NOT EXISTS cleanup_migrations (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
--- step: helpers that live as long as this session
+-- step: helper functions of this session
 -- Each does nothing when the catalog is already as it should be.
 CREATE OR REPLACE FUNCTION pg_temp.add_columns(target regclass, wanted text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -24,7 +25,7 @@ BEGIN
       FROM generate_subscripts(wanted, 1) AS i
      WHERE NOT EXISTS (SELECT FROM pg_attribute
                         WHERE attrelid = target AND attname = wanted[i][1] AND NOT attisdropped);
-    -- One ALTER for all of them is one lock. Constant defaults (now() is one here) are kept in
+    -- One ALTER for all columns takes one lock. Constant defaults (now() is one here) are stored in
     -- the catalog, so the table is neither rewritten nor read.
     IF missing IS NOT NULL THEN
         EXECUTE format('ALTER TABLE %s %s', target, missing);
@@ -42,7 +43,7 @@ BEGIN
     END IF;
 END $$;
 
--- `same_as` recognises the owner's own validated CHECK that says the same under another name.
+-- `same_as` recognises a validated CHECK of the table's owner with the same meaning and another name.
 CREATE OR REPLACE FUNCTION pg_temp.add_check(target regclass, name text, rule text, same_as text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -54,7 +55,7 @@ BEGIN
     END IF;
 END $$;
 
--- The CHECK that lets SET NOT NULL skip reading the table under its strong lock.
+-- Adds the CHECK that lets SET NOT NULL skip reading the table under its strong lock.
 CREATE OR REPLACE FUNCTION pg_temp.expect_value(target regclass, wanted_column text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -76,7 +77,7 @@ BEGIN
       FROM pg_constraint
      WHERE conrelid = target AND NOT convalidated
        AND (conname = ANY (names) OR conname ~ '^cleanup_.*_not_null$');
-    -- One ALTER reads the table once for all of them; writers go on meanwhile.
+    -- One ALTER reads the table once for all constraints; writers are not blocked.
     IF unproven IS NOT NULL THEN
         EXECUTE format('ALTER TABLE %s %s', target, unproven);
     END IF;
@@ -92,7 +93,7 @@ BEGIN
     IF FOUND THEN
         EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', target, wanted_column);
     END IF;
-    -- A statement of its own: in one ALTER the drop comes first and the proof would be gone.
+    -- A separate statement: within one ALTER the DROP is done first, and the proof would be missing.
     PERFORM FROM pg_constraint WHERE conrelid = target AND conname = proof;
     IF FOUND THEN
         EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', target, proof);
@@ -100,10 +101,10 @@ BEGIN
 END $$;
 
 -- step: content and pastes: one row per distinct object and one per short code
--- Both in one transaction: one of the two alone is refused by the next run.
+-- In one transaction: if only one of the two exists, the next run refuses to continue.
 CREATE TABLE IF NOT EXISTS content (
     content_hash bytea PRIMARY KEY,
-    -- The whole key in the bucket. Unique for each upload and never used again.
+    -- The full key in the bucket. Unique for each upload, never reused.
     s3_key       text NOT NULL UNIQUE,
     size_bytes   bigint,
     ref_count    int NOT NULL DEFAULT 0
@@ -113,21 +114,21 @@ CREATE TABLE IF NOT EXISTS content (
 
 CREATE TABLE IF NOT EXISTS pastes (
     short_code            text PRIMARY KEY,
-    -- NULL: this row has no reference any more.
+    -- NULL: this row has no reference to content any more.
     content_hash          bytea,
     created_at            timestamptz NOT NULL DEFAULT now(),
-    -- NULL: never.
+    -- NULL: never expires.
     expires_at            timestamptz,
     deletion_status       varchar(20) NOT NULL DEFAULT 'NOT_EXPIRED'
                           CONSTRAINT pastes_deletion_status_known CHECK
                           (deletion_status IN ('NOT_EXPIRED', 'DELETION_IN_PROGRESS', 'DELETED')),
     deletion_initiated_at timestamptz,
     claim_id              bigint,
-    -- Failures of this row so far; a claim does not count.
+    -- Failed attempts so far; a claim alone does not count.
     attempts              smallint NOT NULL DEFAULT 0,
-    -- In the future: backing off. 'infinity': a dead letter, waits for an operator.
+    -- In the future: the row backs off. 'infinity': a dead letter, which waits for an operator.
     retry_at              timestamptz,
-    -- The object that whoever claims this row next must delete.
+    -- Pending object delete: the object that the next claim of this row must delete.
     pending_s3_key        text,
     last_error            text
 );
@@ -139,15 +140,15 @@ CREATE TABLE IF NOT EXISTS deletion_claims (
     claimed_at      timestamptz NOT NULL DEFAULT now(),
     heartbeat_at    timestamptz NOT NULL DEFAULT now(),
     rows_claimed    int NOT NULL,
-    -- When the references of its rows were decremented. From then on, until the claim is finished,
-    -- the object pending_s3_keys[i] is deleted on behalf of the paste pending_owners[i].
+    -- When the references of its rows were subtracted. From then on, until the claim is finished,
+    -- the object pending_s3_keys[i] is to be deleted on behalf of the paste pending_owners[i].
     decremented_at  timestamptz,
     pending_owners  text[],
     pending_s3_keys text[],
     finished_at     timestamptz,
     reset_at        timestamptz,
     reset_reason    text,
-    -- From here on: for status, metrics and totals. No step of a batch reads it.
+    -- The columns below are for status, metrics and totals. No step of a batch reads them.
     rows_deleted    int,
     objects_deleted int,
     bytes_freed     bigint,
@@ -158,35 +159,35 @@ CREATE TABLE IF NOT EXISTS deletion_claims (
     finish_ms       int,
     lock_wait_ms    int,
     lock_hold_ms    int,
-    -- Content rows whose ref_count was wrong and was repaired by this decrement.
+    -- Content rows whose ref_count was wrong and was repaired by the decrement.
     drift           int,
-    -- Pastes that this batch could not delete; dead letters among them.
+    -- Pastes that this batch could not delete, and how many of them became dead letters.
     rows_failed     int,
     dead_letters    int,
-    -- From expiry to erasure: how many pastes by upper bound in seconds, and their "sum".
+    -- Histogram of the time from expiry to deletion: pastes by upper bound in seconds, and "sum".
     ages            jsonb,
-    -- Whether cleanup_totals has it.
+    -- Whether cleanup_totals includes this claim.
     counted         boolean NOT NULL DEFAULT false
 );
--- Keys and short codes are random: compressing them costs a decrement 0.6 ms and saves nothing.
+-- Keys and short codes are random: compressing them adds 0.6 ms to a decrement and saves no space.
 ALTER TABLE deletion_claims ALTER pending_owners SET STORAGE EXTERNAL,
                             ALTER pending_s3_keys SET STORAGE EXTERNAL;
 
 -- step: cleanup_unclaimable: pastes that Postgres does not let a worker claim
--- An owner's constraint or trigger refuses the claim's UPDATE, so nothing can be noted in the row
--- itself. They are left out of claims until retry_at.
+-- A constraint or trigger of the table's owner refuses the claim's UPDATE, so nothing can be recorded
+-- in the row itself. Claims leave these pastes out until retry_at.
 CREATE TABLE IF NOT EXISTS cleanup_unclaimable (
     short_code text PRIMARY KEY,
     error      text NOT NULL,
     found_at   timestamptz NOT NULL DEFAULT now(),
     retry_at   timestamptz NOT NULL
 );
--- Claims run without sequential scans: one of an empty table, at a cost of 1e10, would have every
--- claim compiled just in time.
+-- Claims run with enable_seqscan off. Without this index, the sequential scan of an empty table would
+-- cost 1e10, and every claim would be JIT-compiled.
 CREATE INDEX IF NOT EXISTS cleanup_unclaimable_retry_idx
     ON cleanup_unclaimable (retry_at) INCLUDE (short_code);
 
--- step: cleanup_fleet: which bucket this database belongs to, and the pause
+-- step: cleanup_fleet: the bucket of this database, and the pause
 CREATE TABLE IF NOT EXISTS cleanup_fleet (
     singleton    boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     bucket       text,
@@ -198,7 +199,7 @@ CREATE TABLE IF NOT EXISTS cleanup_fleet (
 );
 INSERT INTO cleanup_fleet DEFAULT VALUES ON CONFLICT DO NOTHING;
 
--- From here on: what an existing content and pastes may lack.
+-- The steps below add what an existing content and pastes may lack.
 
 -- step: content: missing columns
 SELECT pg_temp.add_columns('content', ARRAY[
@@ -232,10 +233,10 @@ SELECT pg_temp.validate_checks('content', ARRAY['content_ref_count_not_negative'
 SELECT pg_temp.require_value('content', 'ref_count');
 SELECT pg_temp.require_value('content', 's3_key');
 
--- step: helper that fills in missing statuses, a few pages of the table at a time
--- Walks the table by physical position: one pass however many rows are NULL, where looking for
--- "the next 5000" would read all earlier ones again each time. 64 pages hold about 5000 rows.
--- Pages that the updates themselves append are visited too, and found filled.
+-- step: helper function that fills in missing statuses, a few pages of the table at a time
+-- Walks the table by physical position: one pass, however many rows are NULL. Searching for "the next
+-- 5000" would read all earlier rows again each time. 64 pages have about 5000 rows. Pages that the
+-- updates themselves append are visited, too, and need no change.
 CREATE OR REPLACE FUNCTION pg_temp.fill_status(first_page bigint)
 RETURNS TABLE (filled bigint, next_page bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -262,7 +263,7 @@ END $$;
 SELECT filled, next_page FROM pg_temp.fill_status($1);
 
 -- step: pastes: checks, not yet validated
--- After the first filling: a NOT VALID check already refuses updates of rows that violate it.
+-- After the statuses are filled in: a NOT VALID check already refuses updates of rows that violate it.
 SELECT pg_temp.add_check('pastes', 'pastes_deletion_status_known',
     'deletion_status IN (''NOT_EXPIRED'', ''DELETION_IN_PROGRESS'', ''DELETED'')',
     '^CHECK .*deletion_status(?=.*''NOT_EXPIRED'')(?=.*''DELETION_IN_PROGRESS'')(?=.*''DELETED'')'
@@ -270,7 +271,7 @@ SELECT pg_temp.add_check('pastes', 'pastes_deletion_status_known',
 SELECT pg_temp.expect_value('pastes', 'deletion_status');
 SELECT pg_temp.expect_value('pastes', 'attempts');
 
--- step: repeat: pastes: fill in statuses left out meanwhile
+-- step: repeat: pastes: fill in statuses of rows inserted meanwhile
 SELECT filled, next_page FROM pg_temp.fill_status($1);
 
 -- step: pastes: validate the checks
@@ -281,7 +282,7 @@ SELECT pg_temp.require_value('pastes', 'deletion_status');
 SELECT pg_temp.require_value('pastes', 'attempts');
 
 -- step: always: content: created_at has a default
--- Content that a writer stores without a time counts as old.
+-- Without a default, content that a writer stores without a time would count as old.
 DO $$
 BEGIN
     PERFORM FROM pg_attribute

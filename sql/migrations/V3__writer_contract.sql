@@ -1,43 +1,45 @@
--- The contract for the paste service: put, extend, expire now, and the trigger that guards them.
+-- The contract for the paste service: functions to put, extend and expire a paste, and the triggers
+-- that protect rows which are being deleted.
 --
--- These functions run with the caller's rights and inside the caller's transaction. For statements of
--- your own (more columns, other languages) the rules are above each function: keep their order, the
--- rest is free.
--- Two rules for readers: an expired paste is gone, whatever its row says; and an object is read
--- under content.s3_key, never under a key made from the hash.
--- Two rules for every program: never `DELETE FROM content WHERE ref_count = 0`, for rows with a hash
--- `audit:<key>` keep the keys of deleted orphans for good, and content is deleted by a decrement or an
--- audit;
--- and never take a content_hash from a client unchecked: compute it from the bytes that were
--- uploaded, or a client that names the hash of another user's paste gets its body.
+-- The functions run with the caller's rights and inside the caller's transaction. If you write your own
+-- statements (more columns, another language), follow the rules above each function in their order.
+--
+-- Rules for readers:
+--   * Treat an expired paste as gone, whatever its row says.
+--   * Read an object under content.s3_key, never under a key derived from the hash.
+-- Rules for every program:
+--   * Never `DELETE FROM content WHERE ref_count = 0`. Rows with a hash `audit:<key>` reserve the keys
+--     of deleted orphans permanently; only a decrement or an audit deletes content.
+--   * Never accept a content_hash from a client: compute it from the uploaded bytes. Otherwise a client
+--     that sends the hash of another user's paste gets its body.
 
 -- step: paste_put: store a paste and count its reference
 -- Rules, if you write your own:
 --   1. Upload first, under a key that was never used before (`<hash>/<random>`). Keys are not
 --      reused, so a late delete of an old upload cannot hit a new object.
---   2. Lock the content row first, then insert the paste, then count: with one put to a
---      transaction this order cannot deadlock, neither with another put nor with a decrement. (A put
---      under a short code that is taken, by a paste that is just being reset, can: repeat it.)
+--   2. Lock the content row first, then insert the paste, then count. With one put per transaction
+--      this order cannot deadlock, neither with another put nor with a decrement. (A put can deadlock
+--      if its short code belongs to a paste that is being reset: repeat it.)
 --   3. Count only if the paste was really inserted: a repeated request must not count twice.
---   4. Count by upsert and use the s3_key it returns: someone else's upload may have won.
---   5. Commit, and only then drop an upload that is not in use. Drop it also after a rollback
---      that you know of; never when you do not know whether the commit happened.
---   6. When you do not know, upload again under another fresh key and repeat the put with that
---      one. Under the old key the repetition could come after the paste has expired and its
---      object is deleted: it would store content without an object, and others would share it.
---      After the repetition is committed, the old upload may go if no content row has its key.
+--   4. Count by upsert and use the s3_key it returns: another upload of the same text may have won.
+--   5. Delete an unused upload only after the commit, or after a rollback that you know of. Never
+--      delete it if you do not know whether the commit happened.
+--   6. If you do not know, upload again under another fresh key and repeat the put with that key. With
+--      the old key, the repetition could come after the paste has expired and its object was deleted:
+--      it would store content without an object, which other pastes would share. After the repetition
+--      is committed, the old upload may be deleted if no content row has its key.
 --
--- outcome       stored        the paste is there and counted; its object is under s3_key
---               duplicate     this short_code is taken, nothing was inserted or counted; s3_key is
---                             the object of the paste that has it, NULL if it has none any more. Your
---                             own repeated request, or, with random codes, someone else's: compare
---                             the content_hash of that paste to tell
+-- outcome       stored        the paste is inserted and counted; its object is under s3_key
+--               duplicate     the short_code is taken, nothing was inserted or counted; s3_key is the
+--                             object of the existing paste, NULL if it has none any more. Either your
+--                             own request, repeated, or, with random codes, another paste: compare
+--                             its content_hash to find out
 --               needs_upload  p_s3_key was NULL and the hash is not known: upload under a fresh
 --                             key and call again; nothing was inserted
--- drop_upload   true when no row uses the object under p_s3_key: delete it after the commit.
+-- drop_upload   true if no row uses the object under p_s3_key: delete it after the commit.
 --               Never true for a live object, not even for a put repeated against rule 6.
 -- Raises 22023 (invalid_parameter_value) for a missing or empty short_code, hash or key, and 23505
--- (unique_violation) when p_s3_key already belongs to other content: the audit keeps the keys of
+-- (unique_violation) if p_s3_key already belongs to other content: the audit reserves the keys of
 -- orphans that it deletes. Upload again under a fresh key, then call again.
 CREATE OR REPLACE FUNCTION paste_put(
     p_short_code text, p_content_hash bytea, p_s3_key text, p_size_bytes bigint,
@@ -51,11 +53,11 @@ BEGIN
         RAISE EXCEPTION 'paste_put: p_content_hash of paste % is missing or empty',
             quote_literal(p_short_code) USING ERRCODE = '22023';
     ELSIF p_s3_key = '' THEN
-        RAISE EXCEPTION 'paste_put: p_s3_key of paste % is empty; NULL asks whether an upload is needed',
+        RAISE EXCEPTION 'paste_put: p_s3_key of paste % is empty; pass NULL to find out whether an upload is needed',
             quote_literal(p_short_code) USING ERRCODE = '22023';
     END IF;
 
-    -- Waits for a decrement that may be deleting this content, and finds nothing if it did.
+    -- Waits for a decrement that may be deleting this content row, and finds nothing if it did.
     SELECT c.s3_key INTO s3_key FROM content c
      WHERE c.content_hash = p_content_hash FOR UPDATE;
     IF NOT FOUND AND p_s3_key IS NULL THEN
@@ -70,8 +72,8 @@ BEGIN
     ON CONFLICT (short_code) DO NOTHING;
     IF FOUND THEN
         outcome := 'stored';
-        -- Its time is now, not when the transaction began: a decrement must be able to tell that
-        -- content was stored again after its batch was claimed.
+        -- The current time, not the transaction's: a decrement must be able to see that content was
+        -- stored again after its batch was claimed.
         INSERT INTO content AS c (content_hash, s3_key, size_bytes, ref_count, created_at)
         VALUES (p_content_hash, coalesce(s3_key, p_s3_key), p_size_bytes, 1, clock_timestamp())
         ON CONFLICT (content_hash) DO UPDATE SET ref_count = c.ref_count + 1
@@ -89,12 +91,12 @@ END $$;
 COMMENT ON FUNCTION paste_put(text, bytea, text, bigint, timestamptz) IS
     'Stores a paste and counts its reference once: stored, duplicate or needs_upload.';
 
--- step: paste_extend: give a paste another expiry (NULL: never)
--- Rules, if you write your own: only a NOT_EXPIRED row that still has its reference may live
--- on, tested in the UPDATE's own WHERE (an earlier SELECT may be overtaken by a claim); and clear
--- the retry columns, they belong to the old expiry.
--- Returns false when the paste is gone, being deleted, or has already given up its content: it is
--- too late.
+-- step: paste_extend: set another expiry (NULL: never)
+-- Rules, if you write your own: extend only a NOT_EXPIRED row that still has its reference, tested in
+-- the WHERE of the UPDATE itself (a claim may commit after an earlier SELECT); and clear the retry
+-- columns, which belong to the old expiry.
+-- Returns false if it is too late: the paste does not exist, is being deleted, or has no reference any
+-- more.
 CREATE OR REPLACE FUNCTION paste_extend(p_short_code text, p_expires_at timestamptz)
 RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$
 BEGIN
@@ -105,12 +107,12 @@ BEGIN
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION paste_extend(text, timestamptz) IS
-    'Gives a paste that is still whole another expiry; false: too late or not there.';
+    'Sets another expiry; false if the paste does not exist or is already being deleted.';
 
--- step: paste_expire_now: the owner deletes a paste
--- Rules, if you write your own: never DELETE the row, its reference would stay counted forever;
--- set expires_at and let the fleet do the rest.
--- Returns false when there was nothing to do: not there, expired already, or being deleted.
+-- step: paste_expire_now: expire a paste because its user deleted it
+-- Rules, if you write your own: never DELETE the row, its reference would stay counted forever; set
+-- expires_at, and the fleet deletes the paste.
+-- Returns false if there was nothing to do: it does not exist, is expired already, or is being deleted.
 CREATE OR REPLACE FUNCTION paste_expire_now(p_short_code text)
 RETURNS boolean LANGUAGE plpgsql SECURITY INVOKER AS $$
 BEGIN
@@ -121,42 +123,42 @@ BEGIN
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION paste_expire_now(text) IS
-    'Expires a paste now; the fleet erases it on its next run. False: nothing to do.';
+    'Expires a paste now; the next run erases it. False: nothing to do.';
 
--- step: pastes_guard: what no statement may change on a row that is being deleted
--- A paste that is being deleted, or has given up its reference, cannot be brought back to life: its
--- object may be gone already. Nor may its short code change, by which a claim knows its rows. The one
--- change let through is the fleet's own: a row that leaves DELETION_IN_PROGRESS may drop its
--- content_hash in the same UPDATE.
+-- step: pastes_guard: refuse changes to a row that is being deleted
+-- A paste that is being deleted, or has no reference any more, cannot be made live again: its object may
+-- already be deleted. Nor may its short code change, by which a claim recognises its rows. The only
+-- change allowed is the fleet's own: a row that leaves DELETION_IN_PROGRESS may set its content_hash to
+-- NULL in the same UPDATE.
 CREATE OR REPLACE FUNCTION pastes_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    going CONSTANT boolean := OLD.deletion_status = 'DELETION_IN_PROGRESS';
+    in_progress CONSTANT boolean := OLD.deletion_status = 'DELETION_IN_PROGRESS';
     refused text;
 BEGIN
     IF NEW.expires_at IS DISTINCT FROM OLD.expires_at THEN
         refused := 'expires_at';
     ELSIF NEW.content_hash IS DISTINCT FROM OLD.content_hash
-          AND NOT (going AND NEW.content_hash IS NULL
-                   AND NEW.deletion_status <> 'DELETION_IN_PROGRESS') THEN
+          AND NOT (in_progress AND NEW.content_hash IS NULL
+                         AND NEW.deletion_status <> 'DELETION_IN_PROGRESS') THEN
         refused := 'content_hash';
-    ELSIF going AND NEW.short_code IS DISTINCT FROM OLD.short_code THEN
+    ELSIF in_progress AND NEW.short_code IS DISTINCT FROM OLD.short_code THEN
         refused := 'short_code';
     ELSE
         RETURN NEW;
     END IF;
-    IF going THEN
+    IF in_progress THEN
         RAISE EXCEPTION 'paste % is being deleted: its % cannot be changed',
             quote_literal(OLD.short_code), refused
             USING ERRCODE = '55006',
-                  HINT = 'Use paste_extend(), which returns false when it is too late, or store the paste anew under another short code.';
+                  HINT = 'Use paste_extend(), which returns false when it is too late, or store the paste again under another short code.';
     END IF;
-    RAISE EXCEPTION 'paste % has already given up its content: its % cannot be changed',
+    RAISE EXCEPTION 'paste % has no content any more: its % cannot be changed',
         quote_literal(OLD.short_code), refused
-        USING ERRCODE = '55000', HINT = 'Store the paste anew under another short code.';
+        USING ERRCODE = '55000', HINT = 'Store the paste again under another short code.';
 END $$;
 
 -- step: always: pastes_guard on pastes
--- OF these columns, so that the fleet's claims, by far the most updates, never call it.
+-- OF these columns only, so that claims, which are most of the updates, never call it.
 DO $$
 BEGIN
     PERFORM FROM pg_trigger t
@@ -170,31 +172,31 @@ BEGIN
     END IF;
 END $$;
 
--- step: pastes_verify_content: what a row that is reset may keep
--- Before a decrement deletes content, it looks for other pastes that reference it, but not among those
--- that the fleet has claimed (see pastes_content_hash_idx). With right counts there are none; with a
--- count that was too low the content may be gone under a row in progress. So every UPDATE that resets
--- such a row must see that its content is still there, and keep it until the commit: the lock waits for
--- a decrement that is about to delete the content, and makes a later one wait, which then finds the row.
--- A row whose content is gone is reset without its hash, and cannot be extended any more.
--- A row whose claim has decremented its reference never gets it again, whichever statement resets it,
--- and takes over the key of its object. The claim is read while the content row is locked: a decrement
--- that comes later waits for that lock and then counts its rows, and one that came first is seen.
--- No transaction waits for longer than two seconds: a forgotten one that locks a shared content row
--- must not keep a whole batch from being reset. A row whose content cannot be locked stays in
--- progress, under no claim, and so keeps its reference and is found by every search for references;
--- retry_at after deletion_initiated_at is how the watchdog recognises it, and resets it later.
+-- step: pastes_verify_content: verify that the content of a row that is reset still exists
+-- Before a decrement deletes a content row, it searches for other pastes that reference it, but not among
+-- claimed rows (see pastes_content_hash_idx). If ref_count was right there are none; if it was too low,
+-- the content of a claimed row may be deleted. So every UPDATE that resets such a row verifies that its
+-- content row exists, and locks it until the commit. The lock waits for a decrement that is about to
+-- delete the content, and makes a later decrement wait, which then finds the row.
+-- A row whose content is deleted is reset without its hash, and cannot be extended any more.
+-- A row whose claim was decremented never gets its reference again, whichever statement resets it, and
+-- takes over the key of its object. The claim is read while the content row is locked: a decrement that
+-- comes later waits for that lock and then counts its rows; one that came first is visible.
+-- No transaction waits longer than two seconds in total: a forgotten transaction that has a shared
+-- content row locked must not keep a whole batch from being reset. A row whose content row cannot be
+-- locked stays in progress without a claim, so it keeps its reference, and every search for references
+-- finds it. The watchdog recognises it by retry_at > deletion_initiated_at, and resets it later.
 -- Runs with its owner's rights: a role that may change a status need not be able to read content.
 CREATE OR REPLACE FUNCTION pastes_verify_content() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
-    -- In this transaction, for all its rows.
+    -- Total wait of this transaction, for all its rows.
     waited_ms int := coalesce(nullif(current_setting('paste_cleanup.waited_ms', true), ''), '0');
     is_locked boolean := false;
     is_missing boolean := false;
     decremented record;
 BEGIN
-    -- The copy of another server's pastes, where nobody but the subscription writes: what comes back
-    -- was judged there, and its content may not have been copied yet.
+    -- A subscriber's copy of another server's pastes: the publisher has verified the row, and its
+    -- content may not have been copied yet.
     PERFORM FROM pg_subscription_rel WHERE srrelid IN (TG_RELID, 'content'::regclass);
     IF FOUND THEN
         RETURN NEW;
@@ -203,7 +205,7 @@ BEGIN
         PERFORM FROM content WHERE content_hash = NEW.content_hash FOR KEY SHARE SKIP LOCKED;
         is_locked := FOUND;
         EXIT WHEN is_locked;
-        -- In this order: content that a decrement is about to delete is locked first, then gone.
+        -- In this order: content that a decrement is deleting is first locked, then missing.
         PERFORM FROM content WHERE content_hash = NEW.content_hash;
         is_missing := NOT FOUND;
         EXIT WHEN is_missing OR waited_ms >= 2000;
@@ -211,11 +213,11 @@ BEGIN
         waited_ms := waited_ms + 10;
         PERFORM set_config('paste_cleanup.waited_ms', waited_ms::text, true);
     END LOOP;
-    -- Whoever holds the content may be the decrement of this very row. The fleet itself knows better: it
-    -- has locked the claim.
+    -- The transaction that has the content row locked may be the decrement of this very row. Only the
+    -- fleet itself can rule that out: it has locked the claim.
     IF NOT is_locked AND NOT is_missing AND OLD.claim_id IS NOT NULL
        AND current_setting('paste_cleanup.may_defer', true) IS DISTINCT FROM 'on' THEN
-        RAISE EXCEPTION 'paste % cannot be put back now: another transaction holds its content row locked',
+        RAISE EXCEPTION 'paste % cannot be reset now: another transaction holds its content row locked',
             quote_literal(OLD.short_code)
             USING ERRCODE = '55P03', HINT = 'Try again in a few seconds.';
     END IF;
@@ -223,21 +225,21 @@ BEGIN
       FROM deletion_claims c
      WHERE c.id = OLD.claim_id AND c.claimed_at = OLD.deletion_initiated_at
        AND c.decremented_at IS NOT NULL
-       -- Not by this very transaction: a decrement that takes this row out of its batch.
+       -- Except by this transaction: a decrement that fails this row takes it out of its batch.
        AND NOT (c.decremented_at = now() AND c.xmin = pg_current_xact_id()::xid);
     IF FOUND THEN
         NEW.content_hash := NULL;
-        -- Whoever works on the claim may delete that object, too, which does no harm.
+        -- The worker of the claim may delete that object as well, which does no harm.
         NEW.pending_s3_key := coalesce(NEW.pending_s3_key,
             decremented.pending_s3_keys[array_position(decremented.pending_owners, OLD.short_code)]);
         RETURN NEW;
     END IF;
     IF is_missing AND current_setting('paste_cleanup.keep_missing', true) IS DISTINCT FROM 'on' THEN
-        RAISE LOG 'paste % comes back from deletion without its body, which is gone: the count was too low',
+        RAISE LOG 'paste % is reset without its content, which was deleted: its ref_count was too low',
             quote_literal(NEW.short_code);
         NEW.content_hash := NULL;
     END IF;
-    -- Missing content that stays named: the brake released the claim.
+    -- Missing content may keep its hash: the safety brake released the claim.
     IF is_locked OR is_missing THEN
         RETURN NEW;
     END IF;
@@ -250,7 +252,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
--- In the same transaction: a replaced function loses its settings.
+-- In the same transaction: CREATE OR REPLACE drops the settings of a function.
 REVOKE ALL ON FUNCTION pastes_verify_content() FROM PUBLIC;
 DO $$
 BEGIN
@@ -259,9 +261,9 @@ BEGIN
                    (SELECT proowner::regrole FROM pg_proc WHERE oid = 'pastes_verify_content()'::regprocedure));
 END $$;
 
--- step: pastes_verify_content: has the owner of content
--- The role that migrates may lose its rights one day. It stays the owner if the owner of content may
--- not own functions here.
+-- step: pastes_verify_content: owned by the owner of content
+-- The role that migrates may lose its rights later. It stays the owner if the owner of content may not
+-- own functions in this schema.
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION pastes_verify_content() OWNER TO %s',
@@ -283,8 +285,8 @@ BEGIN
     END IF;
 END $$;
 
--- step: always: pastes_verify_content: finds the tables of this schema and no others
--- Also after the schema was renamed.
+-- step: always: pastes_verify_content: search_path is the schema of the tables
+-- Again after the schema was renamed.
 DO $$
 DECLARE
     home text := (SELECT relnamespace::regnamespace FROM pg_class WHERE oid = 'content'::regclass);
@@ -307,9 +309,9 @@ BEGIN
     END IF;
 END $$;
 
--- step: always: pastes_guard and pastes_verify_content fire always
--- Also in sessions with session_replication_role = replica: bulk imports, and whatever applies
--- changes of another server.
+-- step: always: pastes_guard and pastes_verify_content fire in every session
+-- Also with session_replication_role = replica, as in bulk imports and when changes of another server
+-- are applied.
 DO $$
 BEGIN
     PERFORM FROM pg_trigger

@@ -44,7 +44,7 @@ pub(super) async fn count_locked(
     let hashes: Vec<&[u8]> = locked.iter().map(|row| row.get("content_hash")).collect();
     let counted = transaction.query(COUNT_HOLDERS, &[&hashes]).await?;
     let holders: HashMap<&[u8], i64> =
-        counted.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
+        counted.iter().map(|row| (row.get("content_hash"), row.get("refs"))).collect();
     let bodies = locked.iter().map(|row| {
         let hash: &[u8] = row.get("content_hash");
         Body {

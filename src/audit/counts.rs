@@ -79,10 +79,10 @@ impl Audit {
         let hashes: Vec<&[u8]> = bodies.clone().map(|row| row.get("content_hash")).collect();
         let going = self.db.query(IN_PROGRESS, &[&hashes]).await?;
         let going: HashMap<&[u8], i64> =
-            going.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
+            going.iter().map(|row| (row.get("content_hash"), row.get("refs"))).collect();
         let suspects = bodies.filter(|row| {
             let hash: &[u8] = row.get("content_hash");
-            let holders = row.get::<_, i64>("holders") + going.get(hash).copied().unwrap_or(0);
+            let holders = row.get::<_, i64>("refs") + going.get(hash).copied().unwrap_or(0);
             holders == 0 || holders != row.get::<_, i64>("ref_count")
         });
         Ok(suspects.map(|row| row.get("content_hash")).collect())

@@ -1,6 +1,11 @@
-//! Resetting claims: all their pastes go back to NOT_EXPIRED, with the objects that they still have to
-//! delete, in one transaction that also fences the claim off. Used by the watchdog and by a worker that
-//! releases.
+//! Resets claims: sets their pastes back to NOT_EXPIRED and passes on their pending object deletes, in
+//! one transaction that also fences off the worker. Used by the watchdog, by a worker that releases a
+//! claim, and by `cleanupctl reset`.
+//!
+//! ```text
+//! assign pending keys to rows ─▶ reset the rows ─▶ end the claim
+//!        └ a row cannot be changed: roll back, then the same row by row
+//! ```
 
 mod pending_keys;
 mod row_by_row;
@@ -12,22 +17,24 @@ use uuid::Uuid;
 
 use self::{
     pending_keys::{PendingKey, assign_pending_keys},
-    row_by_row::reset_good,
+    row_by_row::reset_row_by_row,
 };
 use crate::{
     claim::attempts_with_company,
     config::Settings,
     failpoint,
+    format::counted,
     postgres::{Fault, planner::IN_PICKED_ORDER},
 };
 
-const PASTES: &str = sql!("reset/reset_rows");
-const DEFER: &str = sql!("reset/defer_rows");
-const CLAIM: &str = sql!("reset/end_claim");
+const RESET_ROWS: &str = sql!("reset/reset_rows");
+const DEFER_ROWS: &str = sql!("reset/defer_rows");
+const END_CLAIM: &str = sql!("reset/end_claim");
 
-/// As the trigger pastes_verify_content knows it.
+/// Makes the trigger pastes_verify_content keep the hashes of missing content.
 const KEEP_HASHES: &str = "SET LOCAL paste_cleanup.keep_missing = 'on'";
-/// A claim as the locking read returned it; nothing else is gone by.
+
+/// A claim as the locking read returned it: the only data that a reset uses.
 #[derive(Debug)]
 pub struct LockedClaim {
     pub id: i64,
@@ -53,50 +60,52 @@ impl From<&Row> for LockedClaim {
 
 /// Why a claim is reset.
 #[derive(Debug, Clone, Copy)]
-pub enum Why<'a> {
-    /// Its worker was silent: counts as an attempt of every row.
+pub enum ResetReason<'a> {
+    /// Its worker sent no heartbeat: counts as an attempt of every row.
     LeaseExpired,
-    /// Its worker released it: costs nobody an attempt.
+    /// Its worker released it: does not count as an attempt.
     Released(&'a str),
-    /// The same, because much content is missing: its pastes keep their hashes for whoever looks why.
-    Braked(&'a str),
-    /// The same, and its pastes are tried last, for every one of them failed; these when they were tried
-    /// alone, with these errors.
-    Failing(&'a str, &'a [(String, String)]),
+    /// Released by the safety brake, because much content is missing: the pastes keep their hashes, so
+    /// that an operator can find the cause.
+    Brake(&'a str),
+    /// Released because every paste failed: they are tried last. The pastes that were tried alone, with
+    /// their errors.
+    AllFailed(&'a str, &'a [(String, String)]),
 }
 
-impl<'a> Why<'a> {
-    pub fn reason(self) -> &'a str {
+impl<'a> ResetReason<'a> {
+    /// Returns the text for `deletion_claims.reset_reason`.
+    pub fn text(self) -> &'a str {
         match self {
             Self::LeaseExpired => "worker lease expired",
-            Self::Released(reason) | Self::Braked(reason) | Self::Failing(reason, _) => reason,
+            Self::Released(text) | Self::Brake(text) | Self::AllFailed(text, _) => text,
         }
     }
 }
 
-/// What a reset did.
+/// The result of a reset.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Reset {
     pub claims: usize,
     pub rows: usize,
     pub dead_letters: usize,
-    /// Rows that cannot be put back now: another transaction holds them, or a trigger refuses or
-    /// swallows it. They stay in progress, without an open claim, for a later sweep.
+    /// Rows that cannot be reset now: another transaction has locked them, or a trigger refuses or
+    /// swallows the UPDATE. They stay in progress without an open claim, and a later sweep resets them.
     pub left: usize,
 }
 
-/// Resets one locked claim. A row that cannot be put back keeps no other from it.
+/// Resets one locked claim. A row that cannot be reset does not keep the others from it.
 pub async fn reset(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
-    why: Why<'_>,
+    reason: ResetReason<'_>,
 ) -> Result<Reset, Error> {
-    if let Why::Braked(_) = why {
+    if let ResetReason::Brake(_) = reason {
         transaction.batch_execute(KEEP_HASHES).await?;
     }
     let savepoint = transaction.savepoint("reset").await?;
-    let refusal = match reset_all(&savepoint, settings, claim, why).await {
+    let refusal = match reset_whole(&savepoint, settings, claim, reason).await {
         Ok(Some(done)) => {
             savepoint.commit().await?;
             return Ok(done);
@@ -106,48 +115,51 @@ pub async fn reset(
         Err(refusal) => Some(refusal),
     };
     savepoint.rollback().await?;
-    reset_good(transaction, settings, claim, why, refusal).await
+    reset_row_by_row(transaction, settings, claim, reason, refusal).await
 }
 
-/// `None`: a key found no row to take it over. Its own row must not come back without it.
-async fn reset_all(
+/// Resets all rows at once. `None`: no row could take over a key, and the row that the key belongs to
+/// must not be reset without it.
+async fn reset_whole(
     transaction: &Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
-    why: Why<'_>,
+    reason: ResetReason<'_>,
 ) -> Result<Option<Reset>, Error> {
-    // Constraints that would wait for the COMMIT are judged here, where the rows can be told apart.
+    // Deferred constraints would fail at COMMIT, when it is too late to find the row that violates one.
     transaction.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await?;
     if !assign_pending_keys(transaction, claim, None).await?.is_empty() {
         return Ok(None);
     }
     failpoint::reached("reset.pending_keys_assigned");
     transaction.batch_execute(IN_PICKED_ORDER).await?;
-    let rows = put_back(transaction, settings, claim, why, None).await?;
+    let rows = reset_rows(transaction, settings, claim, reason, None).await?;
     failpoint::reached("reset.pastes_reset");
-    Ok(Some(close(transaction, settings, claim, why, &[], &rows).await?))
+    Ok(Some(end_claim(transaction, settings, claim, reason, &[], &rows).await?))
 }
 
-/// `codes`: `None` = all rows of the claim.
-async fn put_back(
+/// Resets some rows of the claim (`codes` is `None`: all of them) and returns those that changed.
+async fn reset_rows(
     transaction: &Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
-    why: Why<'_>,
+    reason: ResetReason<'_>,
     codes: Option<&[String]>,
 ) -> Result<Vec<Row>, Error> {
     let lease_expired =
         format!("worker lease expired (claim {}, worker {})", claim.id, claim.worker);
-    let (counts, last_error) = match why {
-        Why::LeaseExpired => (true, Some(lease_expired.as_str())),
-        Why::Released(_) | Why::Braked(_) | Why::Failing(..) => (false, None),
+    let (counts, last_error) = match reason {
+        ResetReason::LeaseExpired => (true, Some(lease_expired.as_str())),
+        ResetReason::Released(_) | ResetReason::Brake(_) | ResetReason::AllFailed(..) => {
+            (false, None)
+        }
     };
-    // Only a row that failed alone is dead-lettered.
+    // Only a row that failed alone becomes a dead letter.
     let dead_at = (claim.rows_claimed == 1).then_some(i32::from(settings.worker.max_attempts));
     let alone_from = attempts_with_company(settings.worker.batch_size) + 1;
     let cap = settings.worker.backoff_cap.as_secs_f64();
-    let last = matches!(why, Why::Failing(..));
-    let told: [&(dyn ToSql + Sync); 9] = [
+    let tried_last = matches!(reason, ResetReason::AllFailed(..));
+    let parameters: [&(dyn ToSql + Sync); 9] = [
         &claim.id,
         &claim.decremented,
         &counts,
@@ -156,46 +168,48 @@ async fn put_back(
         &cap,
         &alone_from,
         &codes,
-        &last,
+        &tried_last,
     ];
-    let mut rows = transaction.query(PASTES, &told).await?;
+    let mut rows = transaction.query(RESET_ROWS, &parameters).await?;
     rows.retain(|row| row.get("is_changed"));
     Ok(rows)
 }
 
-/// The claim is over. Keys that found no row stay with it, for the sweep that puts their rows back.
-/// Rows that still carry the claim's id then were not put back, even if every statement succeeded.
-async fn close(
+/// Ends the claim. Keys that no row could take over stay in it, for the sweep that resets their rows.
+/// Rows that still have the claim's id were not reset, even if every statement succeeded.
+async fn end_claim(
     transaction: &Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
-    why: Why<'_>,
+    reason: ResetReason<'_>,
     kept: &[PendingKey],
     rows: &[Row],
 ) -> Result<Reset, Error> {
-    if let Why::Failing(_, pastes) = why {
+    if let ResetReason::AllFailed(_, pastes) = reason {
         let (codes, errors): (Vec<&str>, Vec<&str>) =
             pastes.iter().map(|(code, error)| (&**code, &**error)).unzip();
         let cap = settings.worker.backoff_cap.as_secs_f64();
-        transaction.execute(DEFER, &[&codes, &errors, &cap]).await?;
+        transaction.execute(DEFER_ROWS, &[&codes, &errors, &cap]).await?;
     }
-    let dead = |row: &&Row| row.get::<_, Option<bool>>("dead_letter") == Some(true);
-    let dead_letters = rows.iter().filter(dead).count();
+    let is_dead = |row: &&Row| row.get::<_, Option<bool>>("dead_letter") == Some(true);
+    let dead_letters = rows.iter().filter(is_dead).count();
     let dead = i32::try_from(dead_letters).unwrap_or(i32::MAX);
     let (owners, keys): (Vec<&str>, Vec<&str>) =
         kept.iter().map(|(owner, key)| (&**owner, &**key)).unzip();
-    let told: [&(dyn ToSql + Sync); 5] = [&claim.id, &why.reason(), &dead, &owners, &keys];
-    let closed = transaction.query_one(CLAIM, &told).await?;
+    let parameters: [&(dyn ToSql + Sync); 5] = [&claim.id, &reason.text(), &dead, &owners, &keys];
+    let ended = transaction.query_one(END_CLAIM, &parameters).await?;
     failpoint::reached("reset.closed");
-    let stranded = usize::try_from(closed.get::<_, i64>("stranded")).unwrap_or_default();
-    let waiting = rows.iter().filter(|row| row.get::<_, bool>("waits")).count();
+    let stranded = usize::try_from(ended.get::<_, i64>("stranded")).unwrap_or_default();
+    let deferred = rows.iter().filter(|row| row.get::<_, bool>("is_deferred")).count();
     if stranded > 0 {
         let id = claim.id;
         warn!(
             claim = id,
-            "claim {id}: {stranded} pastes could not be put back; a sweep tries again"
+            stranded,
+            "claim {id}: {} could not be reset; a later sweep tries again",
+            counted(stranded, "paste")
         );
     }
-    let left = stranded + waiting;
-    Ok(Reset { claims: 1, rows: rows.len() - waiting, dead_letters, left })
+    let left = stranded + deferred;
+    Ok(Reset { claims: 1, rows: rows.len() - deferred, dead_letters, left })
 }

@@ -107,7 +107,7 @@ impl Explain {
         if row.get::<_, Option<&str>>("s3_key") != Some(&s3_key) {
             return Ok((row, None));
         }
-        let (ref_count, holders) = (row.get("ref_count"), row.get("holders"));
+        let (ref_count, holders) = (row.get("ref_count"), row.get("refs"));
         Ok((row, Some(Body { s3_key, ref_count, holders, object })))
     }
 
@@ -233,7 +233,7 @@ fn wrong(short_code: &str, row: &Row, body: Option<&Body>) -> Vec<String> {
                 false => "it would stay for good: `cleanupctl audit --repair` recounts it",
             }
         )),
-        None if row.get("holds_a_body") && !row.get::<_, bool>("decremented") => {
+        None if row.get("has_reference") && !row.get::<_, bool>("decremented") => {
             wrong.push("drift: its body has no content row; its object is not known, and `cleanupctl audit` \
                  finds it as an orphan"
                     .into());

@@ -8,7 +8,7 @@ use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 use crate::{
-    claim::reset::{LockedClaim, Reset as WasReset, Why, reset},
+    claim::reset::{LockedClaim, Reset as WasReset, ResetReason, reset},
     cli::{Format, print},
     config::Settings,
     fleet::snapshot::is_in_the_future,
@@ -113,8 +113,9 @@ impl Reset {
             );
         }
         let claim = LockedClaim::from(&row);
-        let done =
-            reset(&mut transaction, settings, &claim, Why::LeaseExpired).await.map_err(failed)?;
+        let done = reset(&mut transaction, settings, &claim, ResetReason::LeaseExpired)
+            .await
+            .map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
         Ok(done)
     }

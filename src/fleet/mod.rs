@@ -1,5 +1,5 @@
-//! What concerns the fleet as a whole: which bucket this database belongs to, and whether it is
-//! paused.
+//! What concerns the fleet as a whole: the bucket that this database is bound to, the pause, and the
+//! watchdog's last tick.
 
 pub mod backlog;
 pub mod snapshot;
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use self::snapshot::is_in_the_future;
 use crate::{
     config::Settings,
-    failpoint,
+    failpoint, format,
     postgres::{describe, remedy},
     printable::printable,
 };
@@ -28,10 +28,11 @@ pub struct Fleet {
     pub prefix: Option<String>,
     /// The reason, when the fleet is paused.
     pub paused: Option<String>,
-    /// When a watchdog last made its round; never: `None`.
+    /// Seconds since a watchdog last completed a tick; `None`: never.
     pub watchdog_s_ago: Option<f64>,
 }
 
+/// Reads the state of the fleet.
 pub async fn read(client: &Client) -> Result<Fleet> {
     let row = client.query_opt(FLEET, &[]).await;
     let row = row.map_err(|error| {
@@ -50,60 +51,54 @@ pub async fn read(client: &Client) -> Result<Fleet> {
     })
 }
 
-/// One database, one bucket. A wrong bucket makes every delete "succeed" and leaks everything.
+/// Binds the database to this bucket the first time, and refuses any other bucket later. In a wrong bucket
+/// every delete would "succeed", and all objects would be leaked.
 pub async fn bind_bucket(client: &Client, bucket: &str, prefix: &str) -> Result<()> {
     let known = read(client).await?;
     if known.bucket.is_none() {
         failpoint::reached("start.before_binding");
-        client
-            .execute(BIND_BUCKET, &[&bucket, &prefix])
-            .await
-            .map_err(|error| anyhow!("cannot remember the bucket: {}", describe(&error)))?;
+        client.execute(BIND_BUCKET, &[&bucket, &prefix]).await.map_err(|error| {
+            anyhow!("cannot bind the database to bucket {bucket:?}: {}", describe(&error))
+        })?;
         failpoint::reached("start.bound");
     }
     Ok(read(client).await?.belongs_to(bucket, prefix)?)
 }
 
-/// A watchdog that cron starts comes by every five minutes.
-const WATCHDOG_IS_AWAY_AFTER: Duration = Duration::from_secs(15 * 60);
+/// Without a tick for this long no watchdog is running: one started by cron ticks every five minutes.
+const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 impl Fleet {
-    /// What happens to something that a watchdog resets in so many seconds. Only a watchdog that has
-    /// made its round lately will.
+    /// Returns when a claim will be reset that may be reset in this many seconds: by the watchdog, if one
+    /// has ticked recently, or else at the start of the next run.
     pub fn reset_in(&self, seconds: f64, settings: &Settings) -> String {
-        let away = WATCHDOG_IS_AWAY_AFTER.max(settings.watchdog.tick * 3).as_secs_f64();
-        let left = spell(seconds.max(0.0));
+        let timeout = WATCHDOG_TIMEOUT.max(settings.watchdog.tick * 3).as_secs_f64();
+        let left = format::seconds(seconds.max(0.0));
         match self.watchdog_s_ago {
-            Some(ago) if is_in_the_future(ago) => format!(
-                "when a watchdog last ran is not known (its time is in the future): the start of the \
-                 next run resets it, not before {left} from now; start cleanup-watchdog, or run \
-                 `cleanup-watchdog --once` then"
-            ),
-            Some(ago) if ago <= away => format!("the watchdog resets it in {left}"),
-            Some(ago) => format!(
-                "no watchdog has run for {}: the start of the next run resets it, not before {left} \
-                 from now; start cleanup-watchdog, or run `cleanup-watchdog --once` then",
-                spell(ago)
-            ),
-            None => format!(
-                "no watchdog has ever run: the start of the next run resets it, not before {left} \
-                 from now; start cleanup-watchdog, or run `cleanup-watchdog --once` then"
-            ),
+            Some(ago) if is_in_the_future(ago) => {
+                without_watchdog("the watchdog's last tick is in the future", &left)
+            }
+            Some(ago) if ago <= timeout => format!("the watchdog resets it in {left}"),
+            Some(ago) => {
+                let reason = format!("no watchdog has run for {}", format::seconds(ago));
+                without_watchdog(&reason, &left)
+            }
+            None => without_watchdog("no watchdog has ever run", &left),
         }
     }
 
-    /// Refuses any other bucket or prefix than the one that the database remembers.
+    /// Returns an error if the database is bound to another bucket or prefix.
     pub fn belongs_to(self, bucket: &str, prefix: &str) -> Result<(), OtherBucket> {
         OtherBucket::unless(self.bucket, self.prefix, bucket, prefix)
     }
 }
 
-/// The database is bound to another bucket or prefix than this program's.
+/// The database is bound to another bucket or prefix than the settings name.
 #[derive(thiserror::Error, Debug)]
 #[error(
-    "this database belongs to bucket {:?} with prefix {:?}, not to {:?} with prefix {:?}; correct \
-     S3_BUCKET or CLEANUP_S3_BUCKET, or, if the bodies really moved, run `cleanupctl migrate \
-     --rebind-bucket`",
+    "this database belongs to bucket {:?} with prefix {:?}, but the settings name bucket {:?} with \
+     prefix {:?}; correct S3_BUCKET or CLEANUP_S3_BUCKET, or, if the objects were moved, run \
+     `cleanupctl migrate --rebind-bucket`",
     .bound.0, .bound.1, .ours.0, .ours.1
 )]
 pub struct OtherBucket {
@@ -112,7 +107,7 @@ pub struct OtherBucket {
 }
 
 impl OtherBucket {
-    /// Compares what the database remembers with the bucket and prefix of this program.
+    /// Returns an error unless the database is bound to the bucket and prefix of the settings.
     pub fn unless(
         bound_bucket: Option<String>,
         bound_prefix: Option<String>,
@@ -125,7 +120,10 @@ impl OtherBucket {
     }
 }
 
-fn spell(seconds: f64) -> String {
-    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
-    humantime::format_duration(whole).to_string()
+/// Returns when something is reset that no watchdog resets.
+fn without_watchdog(reason: &str, left: &str) -> String {
+    format!(
+        "{reason}: the start of the next run resets it, not before {left} from now; start \
+         cleanup-watchdog, or run `cleanup-watchdog --once` after that time"
+    )
 }

@@ -1,4 +1,4 @@
-//! How the fleet is doing right now: what `status` shows and the watchdog exports.
+//! A snapshot of the fleet: what `status` shows and the watchdog exports as metrics.
 
 use serde::Serialize;
 use tokio_postgres::{Client, Error};
@@ -8,15 +8,15 @@ use crate::config::Settings;
 
 const SNAPSHOT: &str = sql!("fleet/snapshot");
 
-/// One look. Times are seconds since 1970 by Postgres' clock.
+/// The state of the fleet at one moment. Times are seconds since 1970 by Postgres' clock.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Snapshot {
-    /// Due right now.
+    /// Pastes that are due.
     pub backlog: u64,
-    /// The backlog is an estimate: it is large.
+    /// The backlog is large, and estimated.
     pub backlog_estimated: bool,
     pub oldest_overdue_s: Option<f64>,
-    /// Pastes are due whose `expires_at` is -infinity: they have no age.
+    /// Some due pastes have `expires_at` = -infinity, and therefore no age.
     pub expired_since_ever: bool,
     pub in_progress: i64,
     pub open_claims: i64,
@@ -28,29 +28,30 @@ pub struct Snapshot {
     /// Pastes that Postgres does not let a worker claim.
     pub unclaimable: i64,
     pub deleted_1m: i64,
-    /// The part of the last minute in which somebody was at work.
+    /// The seconds of the last minute in which workers were running.
     pub busy_s: Option<f64>,
     pub deleted_24h: i64,
     pub paused: Option<String>,
     pub last_start_s: Option<f64>,
-    /// When a run last got to the end of the backlog.
+    /// When a run last left nothing due.
     pub last_success_s: Option<f64>,
-    /// The last audit that got to the end, and what of its findings it left.
+    /// When the last complete audit ended.
     pub audited_s: Option<f64>,
+    /// Findings that it did not repair.
     pub audit_findings_left: Option<i64>,
     pub now_s: f64,
 }
 
-/// Times are compared with those of other sessions, which may be younger. Further ahead they are wrong.
+/// A time of another session may be slightly ahead of this one's; further ahead it is wrong.
 const TOLERANCE_S: f64 = 60.0;
 
-/// Is something of this age (in seconds) in the future?
+/// Returns whether a time of this age (in seconds) is in the future.
 pub fn is_in_the_future(age_s: f64) -> bool {
     age_s < -TOLERANCE_S
 }
 
 impl Snapshot {
-    /// Looks; well under a second on any table.
+    /// Takes a snapshot; well under a second on any table.
     pub async fn take(client: &mut Client, settings: &Settings) -> Result<Self, Error> {
         let Backlog { due, estimated } = backlog(client).await?;
         let stuck_after = settings.watchdog.stuck_after.as_secs_f64();
@@ -79,12 +80,12 @@ impl Snapshot {
         })
     }
 
-    /// Pastes per second over the last minute.
+    /// Returns the rate of the last minute, in pastes per second.
     pub fn rate(&self) -> f64 {
         self.deleted_1m as f64 / self.busy_s.unwrap_or(60.0).max(1.0)
     }
 
-    /// At that rate; `None` when nothing is being deleted.
+    /// Returns the seconds until the backlog is drained at that rate; `None` if nothing is being deleted.
     pub fn drained_in_s(&self) -> Option<f64> {
         (self.deleted_1m > 0).then(|| self.backlog as f64 / self.rate())
     }

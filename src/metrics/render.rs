@@ -1,24 +1,27 @@
-//! Prometheus' text format.
+//! Renders the metrics in Prometheus' text format.
 
 use std::fmt::Write as _;
 
-use super::{COUNTERS, GAUGES, HISTOGRAMS, Own, Seen, TICK_BOUNDS_S, Totals};
+use super::{
+    Own, State, TICK_BOUNDS_S, Totals,
+    families::{COUNTERS, GAUGES, HISTOGRAMS},
+};
 
-/// All families, each with its HELP and TYPE. Before the first look there are only the watchdog's own:
-/// a counter that began with a wrong zero would look like a reset.
-pub(super) fn page(seen: &Seen) -> String {
+/// Renders all families, each with HELP and TYPE. Before the first snapshot only those of the watchdog
+/// itself: a counter that started with a wrong zero would look like a counter reset.
+pub(super) fn page(state: &State) -> String {
     let mut page = Page(String::new());
-    page.family("cleanup_build_info", "gauge", "Which version this is; always 1.");
+    page.family("cleanup_build_info", "gauge", "Version of this watchdog; always 1.");
     page.sample("cleanup_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    page.own(&seen.own);
-    if let Some(figures) = &seen.figures {
+    page.own(&state.own);
+    if let Some(snapshot) = &state.snapshot {
         for gauge in &GAUGES {
-            if let Some(value) = (gauge.value)(figures) {
+            if let Some(value) = (gauge.value)(snapshot) {
                 page.family(gauge.metric, "gauge", gauge.help);
                 page.sample(gauge.metric, &[], value);
             }
         }
-        page.totals(&seen.totals);
+        page.totals(&state.totals);
     }
     page.0
 }
@@ -89,23 +92,23 @@ impl Page {
 
     fn own(&mut self, own: &Own) {
         let metric = "cleanup_watchdog_tick_duration_seconds";
-        self.family(metric, "histogram", "How long a tick of this watchdog took.");
+        self.family(metric, "histogram", "Duration of the ticks of this watchdog.");
         let counts = own.ticks.map(|count| count as f64);
         self.histogram(metric, &[], &TICK_BOUNDS_S, &counts, own.ticks_s);
         for (metric, help, count) in [
             (
                 "cleanup_watchdog_tick_failures_total",
-                "Ticks of this watchdog that did not succeed.",
+                "Ticks of this watchdog that failed.",
                 own.failed,
             ),
             (
                 "cleanup_watchdog_claims_pruned_total",
-                "Ended claims that this watchdog removed from the history.",
+                "Ended claims that this watchdog pruned after retention.history.",
                 own.claims_pruned,
             ),
             (
                 "cleanup_watchdog_tombstones_purged_total",
-                "Tombstones that this watchdog removed past their retention.",
+                "Tombstones that this watchdog purged after retention.tombstones.",
                 own.tombstones_purged,
             ),
         ] {
@@ -114,7 +117,7 @@ impl Page {
         }
         if let Some(last) = own.last_tick_s {
             let metric = "cleanup_watchdog_last_tick_timestamp_seconds";
-            self.family(metric, "gauge", "When the last successful tick of this watchdog ended.");
+            self.family(metric, "gauge", "End of the last successful tick of this watchdog.");
             self.sample(metric, &[], last);
         }
     }

@@ -1,5 +1,5 @@
-//! Whether a program may work on this database: checked at every start, and in part at every claim
-//! and sweep.
+//! Checks whether a program may work on this database: completely at every start, and in part at every
+//! claim and sweep.
 
 use tokio_postgres::{Client, Error, Row, error::SqlState};
 
@@ -20,7 +20,7 @@ pub async fn check(client: &Client) -> Result<(), SchemaError> {
         outcome => outcome?,
     }
     let mut problems = tables(client).await?;
-    // A table that is missing has no triggers either.
+    // A missing table has no triggers either.
     if problems.is_empty() {
         problems = triggers(client).await?;
     }
@@ -30,19 +30,19 @@ pub async fn check(client: &Client) -> Result<(), SchemaError> {
     }
 }
 
-/// What about the migrated tables keeps the fleet from working on them.
+/// Returns what about the migrated tables keeps the fleet from working on them.
 async fn tables(client: &Client) -> Result<Vec<Problem>, Error> {
     let rows = client.query(TABLE_RULES, &[&true]).await?;
     Ok(rows.iter().map(Problem::from).collect())
 }
 
-/// What is wrong with the triggers; `migrate` repairs it.
+/// Returns what is wrong with the triggers; `migrate` repairs it.
 pub(super) async fn triggers(client: &Client) -> Result<Vec<Problem>, Error> {
     let rows = client.query(TRIGGER_RULES, &[]).await?;
     Ok(rows.iter().map(Problem::from).collect())
 }
 
-/// Returns an error unless the columns `schema_version` and `subscription` say that this program may
+/// Returns an error unless, according to the columns `schema_version` and `subscription`, this program may
 /// claim, reset and repair here.
 pub fn expect(row: &Row) -> Result<(), SchemaError> {
     let needed = SCHEMA_VERSION;
@@ -57,9 +57,10 @@ pub fn expect(row: &Row) -> Result<(), SchemaError> {
     }
 }
 
-/// A warning for whoever migrates: preparing a copy is fine, working on it is not.
+/// Returns a warning if the database is a subscriber: a copy may be migrated, but the fleet will not work
+/// on it.
 pub(super) async fn subscription(client: &Client) -> Result<Option<String>, MigrateError> {
-    let failed = MigrateError::while_doing("look for subscriptions");
+    let failed = MigrateError::while_doing("read the subscriptions");
     let row = schema_version(client).await.map_err(&failed)?;
     let found = row.map(|row| row.try_get::<_, Option<String>>("subscription")).transpose();
     let found = found.map_err(&failed)?.flatten();
@@ -68,7 +69,7 @@ pub(super) async fn subscription(client: &Client) -> Result<Option<String>, Migr
     }))
 }
 
-/// The row of `migrate/schema_version.sql`; `None` when not even its table is there.
+/// Returns the row of `migrate/schema_version.sql`; `None` if not even its table exists.
 pub(super) async fn schema_version(client: &Client) -> Result<Option<Row>, Error> {
     match client.query_one(VERSION, &[]).await {
         Ok(row) => Ok(Some(row)),
@@ -77,7 +78,8 @@ pub(super) async fn schema_version(client: &Client) -> Result<Option<Row>, Error
     }
 }
 
-/// "Run `cleanupctl migrate`" would be the wrong advice where only `search_path` is wrong.
+/// Returns why no migration was found. "Run `cleanupctl migrate`" would be wrong advice if only
+/// `search_path` is wrong.
 async fn not_migrated(client: &Client) -> Result<SchemaError, SchemaError> {
     let rows = client.query(ELSEWHERE, &[]).await?;
     let schemas: Vec<String> = rows.iter().map(|row| row.get("schema")).collect();

@@ -1,4 +1,4 @@
-//! Claim ids must not start again while old ones are in use: a new claim would take over the rows of an
+//! Moves claim ids past those in use. If they started again, a new claim would take over the rows of an
 //! old one, and finish or reset them as its own.
 
 use anyhow::{Result, anyhow, bail};
@@ -29,7 +29,7 @@ async fn read(client: &Client) -> Result<ClaimIds, Error> {
     })
 }
 
-/// Moves the claim ids past every id in use, if they are not. Two index lookups when they are.
+/// Moves the sequence of claim ids past every id in use, if needed. If not, that takes two index lookups.
 pub async fn advance_claim_ids(client: &Client) -> Result<()> {
     let failed = |error: Error| {
         anyhow!("cannot check the claim ids: {}; {}", describe(&error), remedy(&error))
@@ -41,18 +41,19 @@ pub async fn advance_claim_ids(client: &Client) -> Result<()> {
     if !movable {
         bail!(
             "claim ids up to {highest} are in use, but the next one would be {}, and this login may not \
-             move them; run `cleanupctl migrate` (and `--roles` for the right to do so)",
+             move their sequence; run `cleanupctl migrate` (with `--roles` to grant that right)",
             last + 1
         );
     }
     client.batch_execute(MOVE).await.map_err(failed)?;
     tracing::warn!(
-        "moved claim ids from {last} past {highest}: the database was restored or copied"
+        "moved the sequence of claim ids from {last} past {highest}, the highest id in use: the database \
+         was restored or copied"
     );
     Ok(())
 }
 
-/// The same for a migration. Returns the highest id in use, if they were moved past it.
+/// Does the same in a migration. Returns the highest id in use, if the sequence was moved past it.
 pub(super) async fn advance(runner: &mut Runner<'_>) -> Result<Option<i64>, MigrateError> {
     let failed = MigrateError::while_doing("check the claim ids");
     let ClaimIds { highest, last, .. } = read(runner.client).await.map_err(failed)?;
@@ -60,7 +61,7 @@ pub(super) async fn advance(runner: &mut Runner<'_>) -> Result<Option<i64>, Migr
         return Ok(None);
     }
     let title = format!("move claim ids from {last} past {highest}, the highest in use");
-    runner.say(&title);
+    runner.print(&title);
     runner.run_step(&Step { title: &title, kind: StepKind::Locking, sql: MOVE }).await?;
     Ok(Some(highest))
 }

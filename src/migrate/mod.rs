@@ -1,9 +1,9 @@
-//! Brings a database to the schema the fleet needs, and tells whether it has it.
+//! Migrates a database to the schema that the fleet needs, and checks whether it has that schema.
 //!
 //! `cleanupctl migrate` calls [`migrate`]; every program calls [`check`] before it touches a row.
 //! The schema itself is in `sql/migrations/`. Each file is a list of steps that run one by one,
-//! without a transaction around them: a large and busy `pastes` is adopted while its service goes
-//! on, and a run that was killed is continued by the next one.
+//! without a transaction around them: a large `pastes` is adopted while its service keeps writing, and
+//! the next run continues where a killed one stopped.
 //!
 //! ```text
 //! lock ─▶ preflight (changes nothing) ─▶ blockers ─▶ steps of each new migration ─▶ indexes ─▶ roles
@@ -63,38 +63,38 @@ pub const SCHEMA_VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 /// What a migration may do beyond adding what is missing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Remove what would break the protocol instead of refusing: a foreign key from `pastes` to
-    /// `content` (a body goes while expired pastes still name it, so every decrement would fail, and
-    /// CASCADE would destroy rows), and NOT NULL on `pastes.content_hash` (NULL is how a row says
-    /// that it gave up its reference).
+    /// Remove what would break the protocol instead of refusing to migrate: a foreign key from `pastes`
+    /// to `content` (content is deleted while expired pastes still reference it, so every decrement would
+    /// fail, or CASCADE would delete rows), and NOT NULL on `pastes.content_hash` (NULL marks a row
+    /// without a reference).
     pub remove_blockers: bool,
-    /// `postgres.schema` is set: tables of the same names in other schemas are somebody else's.
+    /// `postgres.schema` is set: tables with the same names in other schemas are not ours.
     pub schema_is_named: bool,
-    /// Also create the group roles of `sql/roles.sql` and grant them what they need.
+    /// Also create the group roles of `sql/roles.sql` and grant their privileges.
     pub roles: bool,
 }
 
-/// What a migration did.
+/// The result of a migration.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Migrations completed in this run, as `V1 tables`.
     pub applied: Vec<String>,
-    /// Tables that were there before the first migration and are now the fleet's too.
+    /// Tables that existed before the first migration and are now used by the fleet, too.
     pub adopted: Vec<String>,
-    /// Constraints removed because [`Options::remove_blockers`] allowed it.
+    /// Constraints removed because of [`Options::remove_blockers`].
     pub blockers_removed: Vec<String>,
-    /// Indexes of earlier migrations that were invalid or gone, and were built again.
+    /// Indexes of earlier migrations that were invalid or missing, and were rebuilt.
     pub indexes_rebuilt: Vec<String>,
-    /// The highest claim id in use, if ids were about to start again below it.
+    /// The highest claim id in use, if the sequence was moved past it.
     pub claim_ids_moved: Option<i64>,
-    /// What was wrong with the triggers, and is not any more.
+    /// Problems of the triggers that were repaired.
     pub triggers_repaired: Vec<String>,
-    /// What does not stop the migration but will be in somebody's way.
+    /// Problems that do not stop the migration.
     pub warnings: Vec<String>,
 }
 
 impl Report {
-    /// Whether the database already was as it should be.
+    /// Returns whether nothing had to be changed.
     pub fn nothing_done(&self) -> bool {
         self.applied.is_empty()
             && self.blockers_removed.is_empty()
@@ -104,16 +104,16 @@ impl Report {
     }
 }
 
-/// Migrates the database `client` is connected to, and says to `say` what it does and waits for.
+/// Migrates the database that `client` is connected to, and passes lines about its progress to `print`.
 ///
 /// Give it a connection of its own, not through a transaction pooler: it holds a session lock,
 /// changes the session's timeouts and leaves helper functions in its temporary schema.
 pub async fn migrate(
     client: &Client,
     options: &Options,
-    say: &mut dyn FnMut(&str),
+    print: &mut dyn FnMut(&str),
 ) -> Result<Report, MigrateError> {
-    let mut runner = Runner::new(client, say);
+    let mut runner = Runner::new(client, print);
     runner.lock().await?;
     let outcome = migrate_locked(&mut runner, options).await;
     runner.unlock().await;
@@ -135,30 +135,30 @@ async fn migrate_locked(
             report.applied.push(format!("V{} {}", migration.version, migration.name));
         }
     }
-    report.warnings.extend(warn_of_others(runner).await?);
+    report.warnings.extend(warn_owner(runner).await?);
     report.claim_ids_moved = claim_ids::advance(runner).await?;
     if options.roles {
         for step in steps(ROLES) {
             runner.run_step(&step).await?;
         }
     } else if found.is_some() && !report.applied.is_empty() && has_roles(runner.client).await? {
-        let warning = "the groups of sql/roles.sql are there and may lack rights on what is new: \
+        let warning = "the group roles of sql/roles.sql may lack rights on new tables and columns: \
                        run `cleanupctl migrate --roles`";
-        runner.say(&format!("warning: {warning}"));
+        runner.print(&format!("warning: {warning}"));
         report.warnings.push(warning.to_string());
     }
     Ok(report)
 }
 
-/// Names what the owner of the tables should look at before the first run.
-async fn warn_of_others(runner: &mut Runner<'_>) -> Result<Vec<String>, MigrateError> {
-    let failed = MigrateError::while_doing("look at the triggers of the tables");
+/// Prints warnings about what the tables' owner should check before the first run.
+async fn warn_owner(runner: &mut Runner<'_>) -> Result<Vec<String>, MigrateError> {
+    let failed = MigrateError::while_doing("read the triggers of the tables");
     let triggers = owner_triggers(runner.client).await.map_err(&failed)?;
     let mut warnings = Vec::new();
     if !triggers.is_empty() {
         warnings.push(format!("{}: {OWNER_TRIGGERS_MEAN}", triggers.join(", ")));
     }
-    let failed = MigrateError::while_doing("look at the tables");
+    let failed = MigrateError::while_doing("check the tables");
     let found = table_warnings(runner.client).await.map_err(failed)?;
     warnings.extend(found.iter().map(Problem::to_string));
     match sample_content(runner.client).await {
@@ -166,43 +166,44 @@ async fn warn_of_others(runner: &mut Runner<'_>) -> Result<Vec<String>, MigrateE
             warnings.push(format!("{sampled}: {MISSING_CONTENT_REMEDY}"));
         }
         Ok(_) => {}
-        // A policy that hides rows from the owner, too, is no reason not to migrate.
+        // A policy that hides rows even from the owner does not prevent the migration.
         Err(error) => warnings.push(format!("could not sample pastes: {}", describe(&error))),
     }
-    warnings.iter().for_each(|warning| runner.say(&format!("warning: {warning}")));
+    warnings.iter().for_each(|warning| runner.print(&format!("warning: {warning}")));
     Ok(warnings)
 }
 
 async fn has_roles(client: &Client) -> Result<bool, MigrateError> {
-    let failed = MigrateError::while_doing("look for the groups");
+    let failed = MigrateError::while_doing("read the group roles");
     let row = client.query_one("SELECT to_regrole('cleanup_worker') IS NOT NULL", &[]).await;
     Ok(row.map_err(failed)?.get(0))
 }
 
-/// Looks for everything that is in the way before the first change, then clears it.
+/// Checks for everything that prevents the migration, before the first change, and removes blockers.
 async fn prepare(
     runner: &mut Runner<'_>,
     found: Option<i32>,
     options: &Options,
 ) -> Result<Report, MigrateError> {
     let Findings { existing, blockers, mut warnings } =
-        preflight::look(runner.client, found == Some(SCHEMA_VERSION), options).await?;
+        preflight::inspect(runner.client, found == Some(SCHEMA_VERSION), options).await?;
     warnings.extend(check::subscription(runner.client).await?);
     for warning in &warnings {
-        runner.say(&format!("warning: {warning}"));
+        runner.print(&format!("warning: {warning}"));
     }
-    let failed = MigrateError::while_doing("look at the triggers");
-    let blockers_removed = preflight::clear(runner, blockers, options.remove_blockers).await?;
+    let failed = MigrateError::while_doing("check the triggers");
+    let blockers_removed =
+        preflight::remove_blockers(runner, blockers, options.remove_blockers).await?;
     let mut triggers_repaired = Vec::new();
     if found == Some(SCHEMA_VERSION) {
         for Problem { problem, .. } in check::triggers(runner.client).await.map_err(failed)? {
-            runner.say(&format!("repairing: {problem}"));
+            runner.print(&format!("repairing: {problem}"));
             triggers_repaired.push(problem);
         }
     }
     let adopted = if found.is_none() { existing } else { Vec::new() };
     for table in &adopted {
-        runner.say(&format!("adopting the existing table {table}"));
+        runner.print(&format!("adopting the existing table {table}"));
     }
     Ok(Report { adopted, blockers_removed, triggers_repaired, warnings, ..Report::default() })
 }
@@ -219,12 +220,12 @@ async fn known_version(client: &Client) -> Result<Option<i32>, MigrateError> {
     }
 }
 
-/// What would break the protocol and was not there, or was removed, when the database was migrated.
+/// Returns blockers that were added after the database was migrated.
 pub async fn blockers(client: &Client) -> Result<Vec<String>, tokio_postgres::Error> {
     preflight::blockers(client).await
 }
 
-/// The indexes that are not there, or not valid, and have no stand-in of the owner's.
+/// Returns the indexes that are missing or invalid, and without an equivalent index of the owner.
 pub async fn missing_indexes(client: &Client) -> Result<Vec<&'static str>, tokio_postgres::Error> {
     let mut missing = Vec::new();
     for step in MIGRATIONS.iter().flat_map(|migration| steps(migration.sql)) {

@@ -1,6 +1,6 @@
-//! What the owner of the tables should know before the fleet works on them: triggers of theirs that run
+//! Finds what the tables' owner should know before the fleet works on them: the owner's triggers that run
 //! inside its statements, foreign keys without an index, tables that a crash empties, and pastes without
-//! content. None stops anything.
+//! content. These are warnings; none of them stops the fleet.
 
 use tokio_postgres::{Client, Error};
 
@@ -11,18 +11,18 @@ const OWNER_TRIGGERS: &str = sql!("migrate/owner_triggers");
 const TABLE_WARNINGS: &str = sql!("migrate/table_warnings");
 const SAMPLE_CONTENT: &str = sql!("migrate/sample_content");
 const TABLE_PAGES: &str = sql!("fleet/table_pages");
-/// Some 8,000 pastes: a share of one percent shows, and it takes less than 0.1 s.
+/// About 8,000 pastes: enough to see a share of one percent, in less than 0.1 s.
 const SAMPLED_PAGES: f64 = 100.0;
 
-/// What triggers and rules of the owner can do to the fleet's work.
+/// What triggers and rules of the owner can do to the fleet's statements, and the remedy.
 pub const OWNER_TRIGGERS_MEAN: &str = "each runs inside the cleanup's own statements: one that raises an \
-    error or suppresses the row keeps pastes from being erased, one that changes ref_count makes counts \
-    wrong; let it ignore the logins of the cleanup";
+    error or swallows the change keeps pastes from being erased, one that changes ref_count makes counts \
+    wrong; make it ignore the cleanup's logins";
 /// What to do about pastes without content.
-pub const MISSING_CONTENT_REMEDY: &str = "a run deletes such pastes, but none of their objects: is content \
-    complete, and the right table? restore it, or pause the cleanup (`cleanupctl pause`) until it is";
+pub const MISSING_CONTENT_REMEDY: &str = "a run deletes such pastes, but none of their objects: check \
+    that content is complete and the right table; until then, pause the cleanup (`cleanupctl pause`)";
 
-/// Names the triggers and rules of the owner that can stop or swallow the fleet's statements.
+/// Returns the triggers and rules of the owner that can make the fleet's statements fail or swallow them.
 pub async fn owner_triggers(client: &Client) -> Result<Vec<String>, Error> {
     let rows = client.query(OWNER_TRIGGERS, &[]).await?;
     rows.iter().map(|row| row.try_get("what")).collect()
@@ -42,7 +42,8 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Some are lost in every old database; more than one percent is a wrong or incomplete table.
+    /// Returns whether content is probably the wrong table, or incomplete: more than one percent is missing.
+    /// Every old database has lost some.
     pub fn is_suspicious(self) -> bool {
         self.missing.saturating_mul(100) > self.pastes
     }
@@ -59,7 +60,7 @@ impl std::fmt::Display for Sampled {
     }
 }
 
-/// Looks for the content of a sample of all pastes.
+/// Checks for the content rows of a sample of all pastes.
 pub async fn sample_content(client: &Client) -> Result<Sampled, Error> {
     let pages: i64 = client.query_one(TABLE_PAGES, &[]).await?.try_get("pages")?;
     let percent = (100.0 * SAMPLED_PAGES / pages.max(1) as f64).min(100.0);
@@ -76,7 +77,7 @@ mod tests {
         let sampled = |missing, pastes| Sampled { pastes, missing };
         assert!(!sampled(0, 0).is_suspicious() && !sampled(1, 100).is_suspicious());
         assert!(sampled(2, 100).is_suspicious() && sampled(1, 1).is_suspicious());
-        let told = sampled(1_250, 8_000).to_string();
-        assert_eq!(told, "1,250 of 8,000 sampled pastes (15.6 %) have no content row");
+        let text = sampled(1_250, 8_000).to_string();
+        assert_eq!(text, "1,250 of 8,000 sampled pastes (15.6 %) have no content row");
     }
 }

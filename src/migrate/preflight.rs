@@ -1,4 +1,4 @@
-//! Looks before anything is changed: can this database be migrated, and what is in the way?
+//! Checks, before anything is changed, whether this database can be migrated and what prevents it.
 
 use super::Options;
 use super::error::{MigrateError, Problem};
@@ -12,9 +12,9 @@ const ELSEWHERE: &str = sql!("migrate/elsewhere");
 pub(super) const TABLE_RULES: &str = sql!("migrate/table_rules");
 const EXISTING: &str = sql!("migrate/existing");
 
-/// What was found, apart from what made it refuse.
+/// What was found, if nothing prevents the migration.
 pub struct Findings {
-    /// `pastes` and `content`, if they are there.
+    /// `pastes` and `content`, if they exist.
     pub existing: Vec<String>,
     pub blockers: Vec<Blocker>,
     pub warnings: Vec<String>,
@@ -26,14 +26,14 @@ pub struct Blocker {
     removal: String,
 }
 
-/// Reads the catalog and, for rules that no constraint proves yet, the data. `migrated`: by the newest
-/// migration, so that nothing it adds may be missing.
-pub async fn look(
+/// Reads the catalog and, for rules that no constraint proves yet, the data. `migrated`: the newest
+/// migration is complete, so that nothing that it adds may be missing.
+pub async fn inspect(
     client: &Client,
     migrated: bool,
     options: &Options,
 ) -> Result<Findings, MigrateError> {
-    let failed = MigrateError::while_doing("look at the existing tables");
+    let failed = MigrateError::while_doing("check the existing tables");
     let mut findings =
         Findings { existing: Vec::new(), blockers: Vec::new(), warnings: Vec::new() };
     let elsewhere = client.query(ELSEWHERE, &[&options.schema_is_named]).await.map_err(&failed)?;
@@ -48,7 +48,7 @@ pub async fn look(
             _ => problems.push(finding),
         }
     }
-    // With a column of the wrong type the counting below could not even be parsed.
+    // With a column of the wrong type, the statements below could not even be parsed.
     if problems.is_empty() {
         problems = count_violations(client).await?;
     }
@@ -61,7 +61,7 @@ pub async fn look(
     Ok(findings)
 }
 
-/// Only what would break the protocol.
+/// Returns only what would break the protocol.
 pub async fn blockers(client: &Client) -> Result<Vec<String>, tokio_postgres::Error> {
     let rows = client.query(PREFLIGHT, &[]).await?;
     let blockers = rows.iter().filter(|row| row.get::<_, String>(0) == "blocker");
@@ -84,7 +84,7 @@ async fn count_violations(client: &Client) -> Result<Vec<String>, MigrateError> 
 }
 
 /// Removes the blockers if that is allowed, and returns what was removed.
-pub async fn clear(
+pub async fn remove_blockers(
     runner: &mut Runner<'_>,
     blockers: Vec<Blocker>,
     allowed: bool,

@@ -2,6 +2,7 @@
 
 use super::error::MigrateError;
 use super::script::{Migration, Step, StepKind, steps};
+use crate::format::counted;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
@@ -13,25 +14,28 @@ const RECORD: &str = sql!("migrate/record");
 const INDEX_STATE: &str = sql!("migrate/index_state");
 const LOCK_HOLDERS: &str = sql!("migrate/lock_holders");
 
+/// How long a step waits for a lock, over all tries.
 const TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const LOCK_POLL: Duration = Duration::from_secs(1);
-const SAY_AGAIN: u32 = 30;
+/// How often the wait for another migration is reported, in polls.
+const REPORT_EVERY: u32 = 30;
 
 /// The one session that migrates a database.
 pub struct Runner<'a> {
     pub client: &'a Client,
-    say: &'a mut dyn FnMut(&str),
+    print: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Runner<'a> {
-    pub fn new(client: &'a Client, say: &'a mut dyn FnMut(&str)) -> Self {
-        Self { client, say }
+    pub fn new(client: &'a Client, print: &'a mut dyn FnMut(&str)) -> Self {
+        Self { client, print }
     }
 
-    pub fn say(&mut self, line: &str) {
-        (self.say)(line);
+    /// Prints a line about the progress.
+    pub fn print(&mut self, line: &str) {
+        (self.print)(line);
     }
 
     /// Waits until no other session migrates this database.
@@ -40,8 +44,8 @@ impl<'a> Runner<'a> {
         self.client.batch_execute(SESSION).await.map_err(&failed)?;
         let mut polls = 0;
         while !self.try_lock().await.map_err(&failed)? {
-            if polls % SAY_AGAIN == 0 {
-                self.say("another migration is running on this database; waiting for its end");
+            if polls % REPORT_EVERY == 0 {
+                self.print("another migration is running on this database; waiting for it to end");
             }
             polls += 1;
             tokio::time::sleep(LOCK_POLL).await;
@@ -53,6 +57,7 @@ impl<'a> Runner<'a> {
         self.client.query_one(TRY_LOCK, &[]).await?.try_get(0)
     }
 
+    /// Releases the lock.
     pub async fn unlock(&self) {
         // A failure here means a lost connection, and the lock went with it.
         if let Err(error) = self.client.query_one(UNLOCK, &[]).await {
@@ -60,10 +65,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs all steps of a migration and remembers that it is complete.
+    /// Runs all steps of a migration and records that it is complete.
     pub async fn apply(&mut self, migration: &Migration) -> Result<(), MigrateError> {
         let Migration { version, name, sql } = migration;
-        self.say(&format!("migration V{version} {name}"));
+        self.print(&format!("migration V{version} {name}"));
         for step in steps(sql) {
             self.run_step(&step).await?;
         }
@@ -71,7 +76,7 @@ impl<'a> Runner<'a> {
         recorded.map(drop).map_err(MigrateError::while_doing("record the migration"))
     }
 
-    /// Builds those indexes of a completed migration again that are invalid or gone.
+    /// Rebuilds the indexes of a completed migration that are invalid or missing.
     pub async fn rebuild_indexes(
         &mut self,
         migration: &Migration,
@@ -87,7 +92,7 @@ impl<'a> Runner<'a> {
         Ok(rebuilt)
     }
 
-    /// Runs those steps of a completed migration again that repair what somebody has changed since.
+    /// Repeats the steps of a completed migration that repair later changes.
     pub async fn repair(&mut self, migration: &Migration) -> Result<(), MigrateError> {
         for step in steps(migration.sql) {
             if step.kind == StepKind::Always {
@@ -97,30 +102,32 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// Runs one step, with retries while its table is locked.
     pub async fn run_step(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
         tracing::debug!(step = step.title, "migration step");
         match step.kind {
             StepKind::Locking | StepKind::Always => {
                 let client = self.client;
-                self.patiently(step, async || client.batch_execute(step.sql).await).await
+                self.with_retries(step, async || client.batch_execute(step.sql).await).await
             }
             StepKind::Index(name) => self.build_index(step, name).await.map(drop),
             StepKind::Repeat => self.repeat(step).await,
         }
     }
 
+    /// Runs a step again from each position it returns, until there is none.
     async fn repeat(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
         let client = self.client;
         let (mut total, mut position) = (0, Some(0_i64));
         while let Some(at) = position {
             let row =
-                self.patiently(step, async || client.query_one(step.sql, &[&at]).await).await?;
+                self.with_retries(step, async || client.query_one(step.sql, &[&at]).await).await?;
             let changed: i64 = row.try_get(0).map_err(MigrateError::in_step(step.title))?;
             position = row.try_get(1).map_err(MigrateError::in_step(step.title))?;
             total += changed;
         }
         if total > 0 {
-            self.say(&format!("{}: {total} rows", step.title));
+            self.print(&format!("{}: {}", step.title, counted(total, "row")));
         }
         Ok(())
     }
@@ -132,11 +139,11 @@ impl<'a> Runner<'a> {
         if index_state(client, name).await.map_err(&failed)?.ready {
             return Ok(false);
         }
-        self.say(&format!("building {}", step.title));
+        self.print(&format!("building {}", step.title));
         client.batch_execute("SET lock_timeout = 0").await.map_err(&failed)?;
-        let built = self.patiently(step, async || rebuild(client, name, step.sql).await).await;
+        let built = self.with_retries(step, async || rebuild(client, name, step.sql).await).await;
         if built.is_err() {
-            // An invalid unique index would go on refusing writes.
+            // An invalid unique index would still refuse writes.
             let _ = drop_leftover(client, name).await;
         }
         let restored = client.batch_execute("SET lock_timeout = '2s'").await;
@@ -148,8 +155,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Tries again, with growing pauses in which everybody who queued up behind us gets through.
-    async fn patiently<T>(
+    /// Repeats an attempt while it gets no lock, with growing pauses that let the statements queued behind it
+    /// proceed.
+    async fn with_retries<T>(
         &mut self,
         step: &Step<'_>,
         mut attempt: impl AsyncFnMut() -> Result<T, Error>,
@@ -169,7 +177,7 @@ impl<'a> Runner<'a> {
                             holders,
                         });
                     }
-                    self.say(&format!("{}: waiting for a lock; {holders}", step.title));
+                    self.print(&format!("{}: waiting for a lock; {holders}", step.title));
                 }
                 outcome => return outcome.map_err(MigrateError::in_step(step.title)),
             }
@@ -178,16 +186,18 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Describes the transactions that have locked the tables.
     async fn lock_holders(&self) -> String {
         let rows = self.client.query(LOCK_HOLDERS, &[]).await.unwrap_or_default();
         let holders: Vec<String> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
         match holders.is_empty() {
-            true => "its holder is not to be seen".to_owned(),
+            true => "lock holder not visible to this role".to_owned(),
             false => holders.join("; "),
         }
     }
 }
 
+/// Whether an index is valid, and the statement that drops an invalid one.
 pub(super) struct IndexState {
     pub ready: bool,
     leftover: Option<String>,

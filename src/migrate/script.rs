@@ -1,7 +1,7 @@
-//! A migration file, cut into its steps.
+//! Splits a migration file into its steps.
 //!
-//! A line `-- step: <what a person reads>` begins a step; the text before the first one is the
-//! file's own comment. The beginning of the title says how the step is to be run.
+//! A line `-- step: <title>` begins a step; the text before the first one is the file's own comment. The
+//! beginning of the title determines how the step is run.
 
 /// One file of `sql/migrations/`.
 pub struct Migration {
@@ -18,23 +18,25 @@ pub struct Step<'a> {
     pub sql: &'a str,
 }
 
+/// How a step is run.
 #[derive(Debug, PartialEq)]
 pub enum StepKind<'a> {
     /// Short statements that may need a table lock; one transaction.
     Locking,
-    /// `always: …`: as above, but run by every migration, also after its file was applied: it repairs
-    /// what somebody may have changed since, and takes no lock when there is nothing to repair.
+    /// `always: …`: the same, but run by every migration, also after its file was applied: it repairs
+    /// later changes, and takes no lock if there is nothing to repair.
     Always,
     /// `index <name>: …`: a concurrent index build.
     Index(&'a str),
-    /// `repeat: …`: one statement, run as a transaction of its own with the position `$1` that
-    /// the run before it returned in its second column (0 at first), until that is NULL. The
-    /// first column is the number of rows it changed.
+    /// `repeat: …`: one statement, repeated in separate transactions. `$1` is the position that the
+    /// previous one returned in its second column (0 at first); a NULL ends the step. The first column is
+    /// the number of rows changed.
     Repeat,
 }
 
 const MARK: &str = "-- step: ";
 
+/// Returns the steps of a migration file.
 pub fn steps(file: &str) -> impl Iterator<Item = Step<'_>> {
     let starts = file.match_indices(MARK).map(|(at, _)| at);
     let marks: Vec<usize> =
@@ -61,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_cut_at_its_step_lines_and_the_title_says_how_to_run_each() {
+    fn a_file_is_split_at_its_step_lines_and_the_title_determines_how_each_is_run() {
         let file = "-- About -- step: not here\n-- step: tables\nCREATE TABLE t ();\n\n\
                     -- step: index t_idx: finds things\nCREATE INDEX;\n-- step: repeat: fill\nX;\n\
                     -- step: always: fix\nY;\n";

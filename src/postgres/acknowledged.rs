@@ -1,6 +1,6 @@
-//! An answered COMMIT is on the synchronous standby, too: what is deleted afterwards is not brought
-//! back by a failover. Postgres breaks that rule when the wait is cancelled (`pg_cancel_backend`):
-//! it warns, and answers as if nothing was amiss.
+//! Rejects a COMMIT that the synchronous standby has not confirmed. The fleet relies on an acknowledged
+//! COMMIT being on the standby, so that a failover cannot undo a decrement whose objects are deleted. If
+//! the wait is cancelled (`pg_cancel_backend`), Postgres only warns and acknowledges the COMMIT anyway.
 
 use std::future::poll_fn;
 
@@ -8,22 +8,22 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{AsyncMessage, Connection};
 use tracing::warn;
 
-/// The function of the server that waits and warns. Its words are translated, its name is not.
-const WAITS: &str = "SyncRepWaitForLSN";
+/// The server function that waits and warns. The message may be translated, the name is not.
+const WAIT_FUNCTION: &str = "SyncRepWaitForLSN";
 
-/// Carries a connection to its end; cuts it off before an answer that the server had to warn of.
-/// The answer counts as lost then, and is looked into.
-pub(super) async fn carry<S, T>(mut connection: Connection<S, T>)
+/// Runs a connection until it closes. Closes it at the server's warning, before the answer arrives: the
+/// answer then counts as lost, and the outcome is read back.
+pub(super) async fn run<S, T>(mut connection: Connection<S, T>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notice(notice) = message
-            && notice.routine() == Some(WAITS)
+            && notice.routine() == Some(WAIT_FUNCTION)
         {
             warn!(
-                "not believing a COMMIT that the standby has not confirmed: {}",
+                "closed a connection: the standby has not confirmed a COMMIT ({}); reading its outcome back",
                 notice.message()
             );
             return;

@@ -1,8 +1,9 @@
-//! Finding the bad rows of a batch by bisection, under savepoints inside the one transaction:
-//! splitting across transactions would break the claim's all-or-nothing marker.
+//! Finds the bad rows of a batch by bisection, under savepoints inside one transaction: with several
+//! transactions, `decremented_at` and `finished_at` would no longer hold for the whole batch.
 //!
-//! A row that cannot be written costs itself alone. When twenty rows in a row fail, and so does one
-//! of every part that was not tried yet, it is not the rows: see [`Blame`].
+//! A row that cannot be written does not affect the others. If twenty rows in a row fail, and one row of
+//! every part that was not tried yet fails as well, the cause is the database, not the rows: see
+//! [`Blame`].
 
 use std::{
     pin::Pin,
@@ -16,25 +17,25 @@ use tokio_postgres::Error;
 
 use super::{Fault, describe};
 
-/// So many rows that fail in a row, while none succeeds, are the database's fault.
+/// If this many rows fail in a row and none succeeds, the cause is the database.
 pub const IN_A_ROW: usize = 20;
-/// Parts that fail only after a wait are found in fewer steps.
+/// Number of parts after a failure that took long (a lock, a timeout), to find the row in fewer steps.
 const WIDE: usize = 16;
-/// What is not tried by then is left for later. Less than the TTL of the lock that a claim holds, and
-/// than what a whole step has (`ANSWER_WITHIN`).
-const WITHIN: Duration = Duration::from_secs(20);
-/// A part that takes long is found soon, too; what is done with whole batches has its usual time.
-const SOON: &str = "SET LOCAL statement_timeout = 5000";
-const AS_USUAL: &str = "SET LOCAL statement_timeout TO DEFAULT";
+/// Rows not tried within this time are left for later. Less than the TTL of the lock that a claim holds,
+/// and less than the time of a whole step (`ANSWER_WITHIN`).
+const TIME_LIMIT: Duration = Duration::from_secs(20);
+/// A short timeout, so that a slow part is found soon; statements for whole batches keep their own.
+const SHORT_TIMEOUT: &str = "SET LOCAL statement_timeout = 5000";
+const DEFAULT_TIMEOUT: &str = "SET LOCAL statement_timeout TO DEFAULT";
 
-/// A write to some units of a batch, on its way.
+/// The future of a write to some units of a batch.
 pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<u64, Refusal>> + Send + 'a>>;
 
 /// Why some units could not be written.
 #[derive(Debug)]
 pub enum Refusal {
     Postgres(Error),
-    /// The statement succeeded, but not for all of them: a trigger or rule swallows it.
+    /// The statement succeeded, but did not change all rows: a trigger or rule swallows it.
     Swallowed,
 }
 
@@ -60,30 +61,32 @@ impl Refusal {
     }
 }
 
-/// What a statement answered that must have changed so many rows.
+/// Returns an error unless a statement has changed all `rows`.
 pub fn all_of(changed: u64, rows: usize) -> Result<u64, Refusal> {
     if changed == rows as u64 { Ok(changed) } else { Err(Refusal::Swallowed) }
 }
 
-pub const SWALLOWED: &str = "the statement succeeded, but the row is as it was: a trigger or rule of \
-                             the table swallows it; drop it, or let it spare the cleanup's login";
+/// The error of a row that a successful statement did not change.
+pub const SWALLOWED: &str = "the statement succeeded but did not change the row: a trigger or rule of \
+                             the table swallows it; drop it, or make it ignore the cleanup's login";
 
-/// What is to be done with the units.
+/// A write that is applied to the units of a batch.
 pub trait Write<T> {
+    /// Writes some units, and returns the number of rows written.
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [T]) -> Writing<'a>;
 }
 
-/// A unit (a row, or a content row and all its pastes) that the write could not be applied to.
+/// A unit (a row, or a content row and all its pastes) that could not be written.
 #[derive(Debug, Clone)]
 pub struct Failed<T> {
     pub unit: T,
     pub error: String,
     pub fault: Fault,
-    /// False: there was no time for it.
+    /// False: the time limit was reached before it.
     pub was_tried: bool,
 }
 
-/// What became of the units.
+/// The result of a search for bad units.
 #[derive(Debug)]
 pub struct Applied<T> {
     pub written: u64,
@@ -92,10 +95,11 @@ pub struct Applied<T> {
     pub succeeded: bool,
 }
 
+/// Why the good units could not be written either.
 #[derive(Debug)]
 pub enum ApplyError<T> {
     Postgres(Error),
-    /// All failed: not the rows are bad, but the database.
+    /// All units failed: the cause is the database, not the rows.
     Database(Vec<Failed<T>>),
 }
 
@@ -105,8 +109,8 @@ impl<T> From<Error> for ApplyError<T> {
     }
 }
 
-/// Whether the failures of one kind of statement are the rows' own or the database's, over all
-/// batches of a process: a row is blamed when the same statement has succeeded for others.
+/// Decides whether failures of one kind of statement are row errors or the database's fault, over all
+/// batches of a process: it is a row error if the same statement has succeeded for other rows.
 #[derive(Debug, Default)]
 pub struct Blame {
     succeeded: AtomicBool,
@@ -114,13 +118,13 @@ pub struct Blame {
 }
 
 impl Blame {
-    /// The statement has just succeeded for some rows.
+    /// Records that the statement has succeeded for some rows.
     pub fn succeeded(&self) {
         self.succeeded.store(true, Ordering::Release);
         self.in_a_row.store(0, Ordering::Release);
     }
 
-    /// Whether a failure counts as an attempt of its row.
+    /// Returns whether a failure is a row error, and counts as an attempt of its row.
     pub fn counts(&self, fault: Fault) -> bool {
         match fault {
             Fault::Row => true,
@@ -129,22 +133,23 @@ impl Blame {
         }
     }
 
+    /// Records failures, and returns how many there were in a row.
     fn failed(&self, more: usize) -> usize {
         self.in_a_row.fetch_add(more, Ordering::AcqRel) + more
     }
 }
 
-/// A search for bad units that is under way.
+/// The state of a search for bad units.
 struct Search<'a, T> {
     parts: Vec<&'a [T]>,
     applied: Applied<T>,
-    /// Single units that are tried before anything is concluded, one of each untried part.
+    /// Single units still to be tried before the database is blamed, one of each untried part.
     samples_left: Option<usize>,
     until: Instant,
 }
 
-/// Applies a write to all units but those for which it fails. Rows that failed by themselves before
-/// (`is_fresh` says no) prove nothing about the database.
+/// Applies a write to all units except those for which it fails. Rows that failed by themselves before
+/// (`is_fresh` returns false) prove nothing about the database.
 pub async fn apply_to_good<T: Clone>(
     transaction: &mut Transaction<'_>,
     units: &[T],
@@ -156,9 +161,9 @@ pub async fn apply_to_good<T: Clone>(
         parts: if units.is_empty() { Vec::new() } else { vec![units] },
         applied: Applied { written: 0, failed: Vec::new(), succeeded: false },
         samples_left: None,
-        until: Instant::now() + WITHIN,
+        until: Instant::now() + TIME_LIMIT,
     };
-    transaction.batch_execute(SOON).await?;
+    transaction.batch_execute(SHORT_TIMEOUT).await?;
     while let Some(part) = search.parts.pop() {
         if Instant::now() >= search.until {
             search.leave(part);
@@ -186,13 +191,14 @@ pub async fn apply_to_good<T: Clone>(
             },
         }
     }
-    transaction.batch_execute(AS_USUAL).await?;
+    transaction.batch_execute(DEFAULT_TIMEOUT).await?;
     Ok(search.applied)
 }
 
 impl<T: Clone> Search<'_, T> {
+    /// Leaves a part for later, because the time limit is reached.
     fn leave(&mut self, part: &[T]) {
-        let error = "left for later: other pastes of its batch took too long";
+        let error = "not tried: other pastes of its batch took too long";
         let later = part.iter().map(|unit| Failed {
             unit: unit.clone(),
             error: error.into(),
@@ -202,7 +208,8 @@ impl<T: Clone> Search<'_, T> {
         self.applied.failed.extend(later);
     }
 
-    /// One unit failed for all of a batch that is under way, and none succeeded.
+    /// Records the failure of one unit, and returns whether the database is at fault: enough units failed
+    /// in a row, none succeeded, and the samples of all untried parts failed as well.
     fn is_permanent(&mut self, blame: &Blame) -> bool {
         let in_a_row = blame.failed(1);
         if self.applied.succeeded || in_a_row < IN_A_ROW {
@@ -216,7 +223,7 @@ impl<T: Clone> Search<'_, T> {
         left == 0
     }
 
-    /// One unit of each part that was not tried yet comes next.
+    /// Queues one unit of each untried part next, and returns how many.
     fn sample(&mut self) -> usize {
         let parts = std::mem::take(&mut self.parts);
         self.parts.extend(parts.iter().map(|part| &part[1..]).filter(|rest| !rest.is_empty()));
@@ -226,6 +233,7 @@ impl<T: Clone> Search<'_, T> {
 }
 
 impl<'a, T: Clone> Search<'a, T> {
+    /// Records the failure of a single unit, or splits a part that failed.
     fn narrow(&mut self, part: &'a [T], refusal: &Refusal, fault: Fault) {
         if let [unit] = part {
             let unit = unit.clone();
@@ -233,7 +241,7 @@ impl<'a, T: Clone> Search<'a, T> {
             return self.applied.failed.push(failed);
         }
         let ways = if matches!(fault, Fault::Locked | Fault::Slow) { WIDE } else { 2 };
-        // The first of them is tried next.
+        // Reversed, so that the first part is tried next.
         self.parts.extend(part.chunks(part.len().div_ceil(ways)).rev());
     }
 }

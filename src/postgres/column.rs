@@ -1,4 +1,4 @@
-//! Values of columns that their owner can alter while a program runs.
+//! Reads columns that the table's owner can alter while a program runs.
 
 use std::error::Error as _;
 
@@ -6,11 +6,11 @@ use tokio_postgres::{Row, types::FromSql};
 
 use crate::printable::printable;
 
-/// A column is not what it was at the start.
+/// A column has changed since the program started.
 #[derive(thiserror::Error, Debug)]
 #[error(
-    "{column} cannot be read: {reason}; it was altered while this program ran: `cleanupctl doctor` \
-     says what is needed"
+    "{column} cannot be read: {reason}; it was altered while this program was running; run \
+     `cleanupctl doctor`"
 )]
 pub struct Unreadable {
     column: String,

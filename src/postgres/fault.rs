@@ -1,37 +1,40 @@
-//! Whose problem is it that a statement failed? Judged by SQLSTATE, and by the table that it names.
+//! Classifies why a statement failed, by SQLSTATE and by the table that the error names.
 
 use tokio_postgres::{Error, error::SqlState};
 
-/// Tables in which no paste is ever to blame.
-const OUR_OWN: [&str; 3] = ["deletion_claims", "cleanup_runs", "cleanup_unclaimable"];
+/// The fleet's own tables: an error in one of these is never a row error of a paste.
+const OWN_TABLES: [&str; 3] = ["deletion_claims", "cleanup_runs", "cleanup_unclaimable"];
 
-/// What a failed statement says about the rows that it was about.
+/// What the failure of a statement proves about its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A row violates a constraint, or holds a value that cannot be worked with.
+    /// A row error: a row violates a constraint, or has a value that cannot be processed.
     Row,
-    /// A row's or the whole database's: a trigger raised it, a right is missing. Other rows tell.
+    /// A row error or the database's fault: a trigger raised it, or a privilege is missing. The result for
+    /// other rows decides.
     Unclear,
-    /// Another transaction has locked a row for longer than we wait.
+    /// Another transaction has locked a row for longer than `lock_timeout`.
     Locked,
     /// The statement took longer than `statement_timeout`.
     Slow,
-    /// Postgres is away, full, read-only, shutting down, or chose us as a deadlock's victim.
+    /// Postgres is unavailable, out of resources, read-only or shutting down, or cancelled a deadlock.
     Transient,
 }
 
 impl Fault {
+    /// Classifies an error.
     pub fn of(error: &Error) -> Self {
         let Some(refusal) = error.as_db_error() else {
             return Self::Transient;
         };
-        if refusal.table().is_some_and(|table| OUR_OWN.contains(&table)) {
+        if refusal.table().is_some_and(|table| OWN_TABLES.contains(&table)) {
             return Self::Transient;
         }
         match refusal.code() {
             &SqlState::LOCK_NOT_AVAILABLE => Self::Locked,
             &SqlState::QUERY_CANCELED => Self::Slow,
-            // A plan whose tables were altered meanwhile. A trigger can raise this code, too.
+            // A cached plan whose tables were altered. The routine is checked because a trigger can raise this
+            // code, too.
             &SqlState::FEATURE_NOT_SUPPORTED
                 if refusal.routine() == Some("RevalidateCachedQuery") =>
             {

@@ -1,5 +1,5 @@
-//! Several hosts in one URL: tried in their order, each for a few seconds, until one takes writes.
-//! That is how a run finds the new primary after a failover.
+//! Connects to one of several hosts: tries them in order, each for a few seconds, until one accepts
+//! writes. That is how a run finds the new primary after a failover.
 
 use std::{error::Error as _, io, pin::Pin, time::Duration};
 
@@ -16,7 +16,7 @@ use tokio_postgres::{
 };
 use tracing::info;
 
-use super::{CONNECT_TIMEOUT, Target, acknowledged::carry};
+use super::{CONNECT_TIMEOUT, Target, acknowledged::run};
 
 const NO_TRANSACTION_TIMEOUT: &str = sql!("session/no_transaction_timeout");
 const READ_ONLY: &str = sql!("session/read_only");
@@ -24,36 +24,36 @@ const READ_ONLY: &str = sql!("session/read_only");
 type Connected = (Client, JoinHandle<()>);
 
 impl Target {
-    /// One connection of its own.
+    /// Opens one connection outside the pool.
     pub async fn connect(&self) -> Result<Client, Error> {
         self.connect_to_any().await.map(|(client, _)| client)
     }
 
-    /// How long it may take to have tried every host.
+    /// Returns how long it may take to try every host.
     pub fn connect_timeout(&self) -> Duration {
         let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
         CONNECT_TIMEOUT * u32::try_from(hosts + 1).unwrap_or(u32::MAX)
     }
 
-    /// tokio-postgres tries all hosts, too, but hangs with the first one that accepts and never
-    /// answers: a primary with a stuck disk would keep us from the new one.
+    /// Tries the hosts one by one. tokio-postgres does so as well, but hangs with the first host that
+    /// accepts a connection and never answers: a primary with a stuck disk would keep us from the new one.
     async fn connect_to_any(&self) -> Result<Connected, Error> {
         let mut hosts = one_by_one(&self.config);
         if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
             fastrand::shuffle(&mut hosts);
         }
         let last = hosts.pop().unwrap_or_else(|| self.config.clone());
-        let mut telling = None;
+        let mut read_only = None;
         for host in &hosts {
             match timeout(CONNECT_TIMEOUT, self.connect_to(host)).await {
                 Ok(Ok(connected)) => return Ok(connected),
-                // Says more than that the others are away.
-                Ok(Err(error)) if is_read_only(&error) => telling = Some(error),
+                // More helpful than the errors of hosts that are unavailable.
+                Ok(Err(error)) if is_read_only(&error) => read_only = Some(error),
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        // Whoever asked has a timeout of their own for this one.
-        self.connect_to(&last).await.map_err(|error| telling.unwrap_or(error))
+        // The caller has its own timeout for the last host.
+        self.connect_to(&last).await.map_err(|error| read_only.unwrap_or(error))
     }
 
     async fn connect_to(&self, host: &Config) -> Result<Connected, Error> {
@@ -63,9 +63,9 @@ impl Target {
         }
     }
 
-    /// For a pooled connection before it is used again: its server may have been demoted behind a
-    /// pooler, or told to take no more writes. It is dropped then, and the next one is opened
-    /// wherever writes are taken now.
+    /// Checks a pooled connection before it is used again: its server may have been demoted behind a
+    /// pooler, or made read-only. The pool then drops it, and opens the next one on the host that accepts
+    /// writes now.
     pub(super) async fn still_good(&self, client: &ClientWrapper) -> Result<(), HookError> {
         let answer = timeout(CONNECT_TIMEOUT, client.simple_query(READ_ONLY)).await;
         let answer = answer.map_err(|_| HookError::message("no answer"))?;
@@ -75,15 +75,15 @@ impl Target {
         };
         let read_only = answer.map_err(HookError::Backend)?.iter().any(is_on);
         if read_only && self.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
-            info!("dropping a connection whose server takes no writes any more");
-            return Err(HookError::message("the server takes no writes any more"));
+            info!("dropping a connection: its server no longer accepts writes");
+            return Err(HookError::message("the server no longer accepts writes"));
         }
         Ok(())
     }
 }
 
-/// Starts a session, and sets what only newer servers know: in the options that every session is started
-/// with, an older one would refuse it.
+/// Starts a session, and sets transaction_timeout, which only newer servers know: an older one would
+/// refuse it in the startup options of a session.
 async fn begin<S, T>((client, connection): (Client, Connection<S, T>)) -> Result<Connected, Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -92,11 +92,11 @@ where
     let version = connection.parameter("server_version").unwrap_or_default();
     let major = version.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
     let has_transaction_timeout = major.parse().is_ok_and(|major: u32| major >= 17);
-    let carrying = tokio::spawn(carry(connection));
+    let task = tokio::spawn(run(connection));
     if has_transaction_timeout {
         client.batch_execute(NO_TRANSACTION_TIMEOUT).await?;
     }
-    Ok((client, carrying))
+    Ok((client, task))
 }
 
 impl Connect for Target {
@@ -108,20 +108,21 @@ impl Connect for Target {
     }
 }
 
-/// The server takes no writes: a standby, or told to be read-only.
+/// Returns whether the server accepts no writes: it is a standby, or was made read-only.
 pub fn is_read_only(error: &Error) -> bool {
     let refused = |cause: &io::Error| cause.to_string() == "database does not allow writes";
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) || cause.is_some_and(refused)
 }
 
-/// The same for each host alone.
+/// Returns a configuration for each host alone.
 fn one_by_one(config: &Config) -> Vec<Config> {
     let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
-    (0..hosts).map(|place| alone(config, place)).collect()
+    (0..hosts).map(|place| for_host(config, place)).collect()
 }
 
-fn alone(config: &Config, place: usize) -> Config {
+/// Copies the configuration with only the host at this place.
+fn for_host(config: &Config, place: usize) -> Config {
     let mut one = Config::new();
     match config.get_hosts().get(place) {
         Some(Host::Tcp(name)) => drop(one.host(name)),

@@ -1,4 +1,5 @@
-//! Connections to Postgres: how they are made, what every session promises, whose fault an error is.
+//! Connections to Postgres: how they are opened, which settings every session has, and how errors are
+//! classified and described.
 
 mod acknowledged;
 pub mod bisect;
@@ -34,23 +35,23 @@ use crate::{
     tls::{self, Verify},
 };
 
-/// A server that neither answers nor closes must not hang a worker for good. Longer than the
-/// server's own timeout (60 s): nothing that is still going on is given up. The connection is
-/// tested before it is used again.
+/// A server that neither answers nor closes the connection must not hang a worker forever. Longer than
+/// the server's own timeout (60 s), so that no statement is abandoned while it is running. The connection
+/// is tested before it is used again.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(75);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where and how to connect; keeps the password to itself.
+/// Where and how to connect. Never prints the password.
 #[derive(Clone)]
 pub struct Target {
     config: Config,
     tls: Option<MakeRustlsConnect>,
-    /// What `search_path` is set to, if the settings name a schema.
+    /// The schema that `search_path` is set to, if the settings name one.
     schema: Option<String>,
 }
 
 impl Target {
-    /// From the settings. `program` and `worker` end up in `application_name`, for pg_stat_activity.
+    /// Reads the settings. `program` and `worker` become the `application_name` in pg_stat_activity.
     pub fn new(settings: &Settings, program: &str, worker: Option<Uuid>) -> Result<Self> {
         let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret())?;
         let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
@@ -62,7 +63,7 @@ impl Target {
         config.keepalives_idle(Duration::from_secs(10));
         config.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(20));
-        // All programs write, so a standby among the hosts is passed by.
+        // All programs write, so a standby among the hosts is skipped.
         if !url.contains("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -84,13 +85,13 @@ impl Target {
         Ok(Self { config, tls: tls.map(MakeRustlsConnect::new), schema })
     }
 
-    /// For who only looks: a server that takes no writes will do.
+    /// For a program that only reads: accepts a server that accepts no writes.
     pub fn for_reading(mut self) -> Self {
         self.config.target_session_attrs(TargetSessionAttrs::Any);
         self
     }
 
-    /// A pool of up to `size` connections.
+    /// Creates a pool of up to `size` connections.
     pub fn pool(&self, size: usize) -> Result<Pool> {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(self.config.clone(), self.clone(), how);
@@ -109,8 +110,8 @@ impl Target {
             .build()?)
     }
 
-    /// A connection that is what we need within seconds, or one line that says why not. Every
-    /// program begins with it.
+    /// Opens a connection and checks its session, within seconds, or returns a one-line error. Every
+    /// program starts with it.
     pub async fn open(&self) -> Result<Client> {
         let opening = async {
             let client = self.connect().await.map_err(|error| self.explain(&error))?;
@@ -120,14 +121,14 @@ impl Target {
         match tokio::time::timeout(self.connect_timeout(), opening).await {
             Ok(opened) => opened,
             Err(_) => Err(anyhow!(
-                "{}: no answer within {:?}; check that it is Postgres, and not frozen",
+                "{}: no answer within {}; check that it is Postgres and that it is not frozen",
                 self.describe(),
-                self.connect_timeout()
+                humantime::format_duration(self.connect_timeout())
             )),
         }
     }
 
-    /// Host, port and database for messages; never user or password.
+    /// Returns host, port and database for messages; never user or password.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         let ports = self.config.get_ports();
@@ -145,18 +146,18 @@ impl Target {
         format!("Postgres at {}, database {database:?}", printable(&text))
     }
 
-    /// One line that says what failed and what to do about it.
+    /// Returns a one-line error: what failed, and what to do.
     pub fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
         anyhow!("{}: {}; {}", self.describe(), describe(error), remedy(error))
     }
 }
 
-/// What to do about an error.
+/// Returns what to do about an error.
 pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
     match error.code() {
         _ if is_read_only(error) => {
             "it is a standby or was made read-only: name the primary, too, in DATABASE_URL or \
-             CLEANUP_POSTGRES_URL (several hosts are fine), or switch \
+             CLEANUP_POSTGRES_URL (which may list several hosts), or switch \
              default_transaction_read_only off"
         }
         _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
@@ -172,17 +173,17 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
              CLEANUP_POSTGRES_URL"
         }
         Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql",
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql to this login",
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
-            "run `cleanupctl migrate`; `cleanupctl doctor` says what is missing"
+            "run `cleanupctl migrate`; `cleanupctl doctor` lists what is missing"
         }
         Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
         Some(_) => "see the server's log",
-        None => "check that it runs and that DATABASE_URL or CLEANUP_POSTGRES_URL is right",
+        None => "check that it runs, and that DATABASE_URL or CLEANUP_POSTGRES_URL is correct",
     }
 }
 
-/// The error with its cause, on one line. `tokio_postgres` alone says just "db error".
+/// Returns an error with its cause, on one line. `tokio_postgres` itself prints just "db error".
 pub fn describe(error: &tokio_postgres::Error) -> String {
     use std::error::Error as _;
     if let Some(db) = error.as_db_error() {
@@ -196,14 +197,14 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// The innermost function that an error was raised in, a trigger's for instance: "relation content does
-/// not exist" means something else there than in a statement of ours.
+/// Returns the innermost function that raised an error, for example a trigger's: "relation content does
+/// not exist" has another cause there than in a statement of the fleet.
 fn function(context: &str) -> Option<String> {
     let (_, rest) = context.split_once("PL/pgSQL function ")?;
     rest.split_once(" line ").map(|(name, _)| printable(name))
 }
 
-/// One line for an error of the pool or of Postgres behind it.
+/// Returns an error of the pool, or of Postgres behind it, on one line.
 pub fn describe_pool(error: &PoolError) -> String {
     match error {
         PoolError::Backend(error) => describe(error),
@@ -211,7 +212,7 @@ pub fn describe_pool(error: &PoolError) -> String {
     }
 }
 
-/// Waits for an attempt, but not for ever. Nothing is cancelled on the server: when the time is up,
+/// Waits for an attempt, up to [`ANSWER_WITHIN`]. Nothing is cancelled on the server: after that time,
 /// the answer counts as lost.
 pub async fn answered<T, E: From<PoolError>>(
     attempt: impl Future<Output = Result<T, E>>,
@@ -230,37 +231,39 @@ pub fn forget_statements(pool: &Pool) {
 
 /// The server does not know a setting that the session was to be started with.
 fn is_unknown_setting(error: &tokio_postgres::Error) -> bool {
-    // By the place that raises it: the message comes in the server's language.
+    // By the routine that raises it: the message may be translated.
     let routine = error.as_db_error().and_then(|refusal| refusal.routine());
     matches!(routine, Some("find_option" | "set_config_option"))
 }
 
-/// Postgres refused to answer, because a policy would have left rows out of the answer.
+/// Returns whether Postgres refused a query because a policy would have hidden rows.
 pub fn is_row_security(error: &tokio_postgres::Error) -> bool {
-    // By the place that raises it: the message comes in the server's language.
+    // By the routine that raises it: the message may be translated.
     error.as_db_error().is_some_and(|refusal| {
         refusal.code() == &SqlState::INSUFFICIENT_PRIVILEGE
             && refusal.routine() == Some("check_enable_rls")
     })
 }
 
-/// SQLSTATE class 42 (a missing privilege, table or column) does not heal by waiting.
+/// Returns whether an error is permanent: SQLSTATE class 42, a missing privilege, table or column, needs
+/// an operator.
 pub fn is_permanent(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("42"))
 }
 
-/// tokio-postgres knows no `verify-…`; both are `require` plus a verifier.
+/// Splits off `sslmode=verify-…`, which tokio-postgres does not know: both are `require` plus a verifier.
 fn split_sslmode(url: &str) -> Result<(String, Option<Verify>)> {
     for (mode, verify) in [("verify-full", Verify::Full), ("verify-ca", Verify::Chain)] {
-        let asked = format!("sslmode={mode}");
-        if url.contains(&asked) {
-            return Ok((url.replace(&asked, "sslmode=require"), Some(verify)));
+        let option = format!("sslmode={mode}");
+        if url.contains(&option) {
+            return Ok((url.replace(&option, "sslmode=require"), Some(verify)));
         }
     }
     Ok((url.to_string(), None))
 }
 
-/// A password with an `@` in it ends up in the "host" or in the "database", which would be printed.
+/// Returns whether the URL has an unescaped `@`: a part of the password would be taken for the host or
+/// the database, and printed.
 fn has_loose_at(url: &str) -> bool {
     let address = url.split('?').next().unwrap_or_default();
     address.starts_with("postgres") && address.matches('@').count() > 1
@@ -273,7 +276,8 @@ fn is_host(host: &Host) -> bool {
     }
 }
 
-/// The parser's message can quote a piece of the URL, so only what is known to be harmless is kept.
+/// Describes an invalid URL. The parser's message may quote a part of the URL, so only messages without
+/// secrets are kept.
 fn bad_url(error: &tokio_postgres::Error) -> anyhow::Error {
     use std::error::Error as _;
     let reason = error.source().map(ToString::to_string).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a session must be: started with our settings, and nobody else's. A pooler between us and
-//! Postgres can break both without a word; it is found at the start of a program.
+//! The settings of every session, and the check that a session has them and is not shared. A pooler
+//! between the program and Postgres can break both without an error; each program checks at its start.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -18,42 +18,42 @@ const SESSION_SCHEMA: &str = sql!("session/schema");
 const SESSION_MARK: &str = sql!("session/mark");
 const SESSION_MARKED: &str = sql!("session/marked");
 
-/// As `statement_timeout` below says it.
+/// The value of `statement_timeout` below.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Times are in milliseconds. No session holds anything for long: a worker frozen in the middle of
-/// a transaction loses its locks, and writers and watchdog go on.
+/// Times are in milliseconds. No session keeps locks for long: a worker frozen in the middle of a
+/// transaction loses its locks, so that writers and watchdog can continue.
 const SETTINGS: [(&str, &str); 15] = [
     ("statement_timeout", "60000"),
     ("lock_timeout", "5000"),
     ("idle_in_transaction_session_timeout", "5000"),
-    // An audit and a pool keep sessions that do nothing for a while.
+    // Sessions of an audit or a pool may be idle for minutes.
     ("idle_session_timeout", "0"),
-    // A row's error is bisected and named in the same session.
+    // After a row error, the bisection continues in the same session.
     ("exit_on_error", "off"),
     ("default_transaction_isolation", "read committed"),
     ("synchronous_commit", "on"),
-    // Below that Postgres would not tell of a COMMIT that the standby has not confirmed.
+    // Needed for the warning about a COMMIT that the standby has not confirmed.
     ("client_min_messages", "warning"),
     ("plan_cache_mode", "force_custom_plan"),
-    // Plans without sequential scans look dear to Postgres (1e10 where it needs one all the same, as
-    // in the check of a foreign key without an index), and would be compiled for every row.
+    // With enable_seqscan off, a plan that needs a sequential scan all the same (as in the check of a
+    // foreign key without an index) has a cost of 1e10, and would be JIT-compiled for every row.
     ("jit", "off"),
-    // A holder that a policy hides makes its body look like nobody's: an error, not fewer rows.
+    // With a reference hidden by a policy, content would look unreferenced: raise an error instead.
     ("row_security", "off"),
     ("TimeZone", "UTC"),
-    // Names, types and predicates of the catalog are compared with those in our statements.
+    // Names, types and predicates of the catalog are compared with texts in our statements.
     ("quote_all_identifiers", "off"),
-    // Patterns in our statements have backslashes.
+    // Patterns in our statements contain backslashes.
     ("standard_conforming_strings", "on"),
-    // The bounds of histograms are written as text.
+    // The bounds of histograms are stored as text.
     ("extra_float_digits", "1"),
 ];
-/// A second connection that takes longer than this is not worth the wait.
-const LOOK_WITHIN: Duration = Duration::from_secs(2);
+/// Time limit of the check for a shared session.
+const CHECK_WITHIN: Duration = Duration::from_secs(2);
 pub(super) const POOLER_REMEDY: &str =
-    "connect to Postgres itself, or pool by session and as ops/SECURITY.md says under PgBouncer";
+    "connect to Postgres itself, or pool by session as described in ops/SECURITY.md (PgBouncer)";
 
-/// Returns what every session of the fleet is started with, after the user's own options.
+/// Returns the startup options of every session, after the options in the URL.
 pub(super) fn options(own: Option<&str>, schema: Option<&str>) -> String {
     let mut options = own.unwrap_or_default().to_string();
     for (name, value) in SETTINGS {
@@ -72,7 +72,7 @@ fn escaped(value: &str) -> String {
     value.chars().flat_map(|c| needs_escape(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// PgBouncer knows few parameters, and refuses a client that brings others.
+/// Returns whether PgBouncer refused the startup options: it accepts few parameters.
 pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
     error.as_db_error().is_some_and(|refusal| {
         refusal.code() == &SqlState::PROTOCOL_VIOLATION
@@ -80,13 +80,13 @@ pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
     })
 }
 
-/// Refuses a session that is not what we asked for.
+/// Refuses a session without the fleet's settings, or one that is shared.
 pub(super) async fn check(target: &Target, client: &Client) -> Result<()> {
-    let astray = first_setting_astray(client).await.map_err(|error| target.explain(&error))?;
-    if let Some((name, wanted, found)) = astray {
+    let wrong = first_wrong_setting(client).await.map_err(|error| target.explain(&error))?;
+    if let Some((name, wanted, found)) = wrong {
         bail!(
             "{}: {name} is {found:?}, but the session was started with {wanted:?}: a pooler drops \
-             its settings; {POOLER_REMEDY}",
+             the session's settings; {POOLER_REMEDY}",
             target.describe()
         );
     }
@@ -95,16 +95,16 @@ pub(super) async fn check(target: &Target, client: &Client) -> Result<()> {
     }
     if is_shared(target, client).await {
         bail!(
-            "{}: a pooler hands this session to others between transactions (transaction or \
-             statement pooling); {POOLER_REMEDY}",
+            "{}: a pooler shares this session with other clients between transactions (transaction \
+             or statement pooling); {POOLER_REMEDY}",
             target.describe()
         );
     }
     Ok(())
 }
 
-/// Name, wanted value and found value.
-async fn first_setting_astray(
+/// Returns name, wanted value and actual value of the first setting that differs.
+async fn first_wrong_setting(
     client: &Client,
 ) -> Result<Option<(&'static str, &'static str, String)>, Error> {
     let names: Vec<&str> = SETTINGS.iter().map(|(name, _)| *name).collect();
@@ -119,8 +119,8 @@ async fn first_setting_astray(
     Ok(None)
 }
 
-/// Refuses a session that does not look for its tables in `schema` alone. Compared by what the server
-/// makes of `search_path`: with a pooler it comes from the role, in whatever spelling.
+/// Refuses a session whose only schema is not `schema`. Compares what the server makes of `search_path`:
+/// with a pooler it comes from the role, and may be spelled in another way.
 async fn check_schema(target: &Target, client: &Client, schema: &String) -> Result<()> {
     let rows = client.query_typed(SESSION_SCHEMA, &[text(schema)]).await;
     let rows = rows.map_err(|error| target.explain(&error))?;
@@ -143,20 +143,20 @@ async fn check_schema(target: &Target, client: &Client, schema: &String) -> Resu
     if !is_path {
         bail!(
             "{}: search_path is {found:?}, but the session was started with postgres.schema \
-             {schema:?}: a pooler drops its settings; {POOLER_REMEDY}",
+             {schema:?}: a pooler drops the session's settings; {POOLER_REMEDY}",
             target.describe()
         );
     }
     Ok(())
 }
 
-/// Is the session shared with other clients? Marks it, and looks for the mark from a second
-/// connection, which a pooler would likely give the session that was used last, and, while that
-/// one is in a transaction, once more from the first. Whatever keeps us from looking is no proof:
-/// it says false.
+/// Returns whether the session is shared with other clients. Marks the session, and checks for the mark
+/// on a second connection, to which a pooler would likely assign the session that was used last; then,
+/// while the second one is in a transaction, again on the first. If the check fails, nothing is proven:
+/// returns false.
 async fn is_shared(target: &Target, client: &Client) -> bool {
     let mark = Uuid::new_v4().to_string();
-    let look = async {
+    let check = async {
         client.query_typed(SESSION_MARK, &[text(&mark)]).await?;
         let mut other = target.connect().await?;
         let holding = match other.transaction().await {
@@ -166,7 +166,7 @@ async fn is_shared(target: &Target, client: &Client) -> bool {
         };
         Ok::<_, Error>(is_marked(&holding, &mark).await? || !is_marked(client, &mark).await?)
     };
-    matches!(tokio::time::timeout(LOOK_WITHIN, look).await, Ok(Ok(true)))
+    matches!(tokio::time::timeout(CHECK_WITHIN, check).await, Ok(Ok(true)))
 }
 
 async fn is_marked(client: &impl GenericClient, mark: &String) -> Result<bool, Error> {
@@ -174,7 +174,7 @@ async fn is_marked(client: &impl GenericClient, mark: &String) -> Result<bool, E
     Ok(rows.first().is_some_and(|row| row.get("marked")))
 }
 
-/// As a parameter of a statement without a name: prepared ones go astray in a shared session.
+/// Returns a parameter of an unnamed statement: prepared statements get lost in a shared session.
 fn text(value: &String) -> (&(dyn ToSql + Sync), Type) {
     (value, Type::TEXT)
 }

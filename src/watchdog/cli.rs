@@ -9,60 +9,51 @@ use tokio_util::sync::CancellationToken;
 use super::{Swept, Watchdog, http};
 use crate::{
     cli::{Common, say},
+    config::Settings,
+    format::counted,
     shutdown::Shutdown,
 };
 
-/// Resets the claims of workers that went silent, prunes history, serves health and metrics.
+/// Resets claims whose worker stopped sending heartbeats, prunes history, serves health and metrics.
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100, after_help = HELP)]
 pub struct WatchdogCli {
     #[command(flatten)]
     common: Common,
-    /// One sweep, then exit: for cron. Opens no port.
+    /// Sweep once and exit, for cron. Opens no port.
     #[arg(long)]
     once: bool,
 }
 
 const HELP: &str = "\
-A claim is reset when its worker did not heartbeat for watchdog.stuck_after (default 2h). Live workers
-heartbeat every 10 s, so a minute is safe, too; less than three heartbeats is refused.
+A claim is reset when its worker has sent no heartbeat for watchdog.stuck_after
+(default 2h). Live workers send one every 10 s, so 1m is safe as well; less than
+three heartbeats is refused.
 
-It needs DATABASE_URL only. Serves /healthz, /readyz and /metrics on watchdog.listen
-(default 127.0.0.1:9464). Exit codes: 0 stopped as asked; 1 failed, or (with --once) a claim could
-not be reset; 2 usage or config.
+Needs only DATABASE_URL. Serves /healthz, /readyz and /metrics on
+watchdog.listen (default 127.0.0.1:9464).
+
+Exit codes:
+  0  stopped by a signal, or the sweep of --once is complete
+  1  failed, or --once could not reset a claim or a paste
+  2  wrong usage or settings
 
 Examples:
-  cleanup-watchdog                                    the sidecar
-  CLEANUP_WATCHDOG_STUCK_AFTER=5m cleanup-watchdog    recovers in minutes
-  cleanup-watchdog --once                             one sweep, from cron";
+  cleanup-watchdog                                    run as a sidecar
+  CLEANUP_WATCHDOG_STUCK_AFTER=5m cleanup-watchdog    reset after 5 minutes
+  cleanup-watchdog --once                             sweep once, from cron";
 
 impl WatchdogCli {
-    /// Runs the watchdog; the answer is the exit code.
+    /// Runs the watchdog and returns the exit code.
     pub async fn run(self) -> Result<u8> {
         let settings = Arc::new(self.common.settings()?);
         if self.once {
-            let watchdog = Watchdog::start(settings).await?;
-            watchdog.before_first_tick(&CancellationToken::new()).await;
-            let ticked = watchdog.tick().await?;
-            let Swept { reset, stranded, blocked, .. } = ticked.swept;
-            let held = match (blocked, reset.left) {
-                (0, 0) => String::new(),
-                (claims, pastes) => format!(
-                    "; {claims} claims could not be reset, and {pastes} pastes of others: the log \
-                     says why; `cleanupctl doctor --long-transaction 1m` names transactions that \
-                     hold rows"
-                ),
-            };
-            say(&format!(
-                "reset {} claims ({} pastes) and {stranded} pastes without an open claim{held}",
-                reset.claims, reset.rows
-            ));
-            return Ok(u8::from(blocked + reset.left > 0));
+            return sweep_once(settings).await;
         }
         let shutdown = Shutdown::on_signals()?;
         let listener = http::listen(settings.watchdog.listen).await?;
         let watchdog = Watchdog::start(settings).await?;
-        tracing::info!("watching; health and metrics on http://{}", listener.local_addr()?);
+        tracing::info!("started; health and metrics on http://{}", listener.local_addr()?);
         let server = http::serve(listener, Arc::clone(&watchdog), shutdown.clone());
         let server = tokio::spawn(server);
         let watched = watchdog.run(&shutdown).await;
@@ -71,4 +62,28 @@ impl WatchdogCli {
         watched?;
         Ok(0)
     }
+}
+
+async fn sweep_once(settings: Arc<Settings>) -> Result<u8> {
+    let watchdog = Watchdog::start(settings).await?;
+    watchdog.before_first_tick(&CancellationToken::new()).await;
+    let Swept { reset, stranded, blocked, .. } = watchdog.tick().await?.swept;
+    say(&format!(
+        "reset {} ({}) and {}",
+        counted(reset.claims, "claim"),
+        counted(reset.rows, "paste"),
+        counted(stranded, "stranded paste"),
+    ));
+    let left = [(blocked, "claim"), (reset.left, "other paste")];
+    let left = left.into_iter().filter(|(number, _)| *number > 0);
+    let left: Vec<String> = left.map(|(number, noun)| counted(number, noun)).collect();
+    if left.is_empty() {
+        return Ok(0);
+    }
+    say(&format!(
+        "could not reset {}: see the log for the reason; `cleanupctl doctor --long-transaction 1m` \
+         names transactions that lock rows",
+        left.join(" and ")
+    ));
+    Ok(1)
 }

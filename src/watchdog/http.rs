@@ -1,5 +1,5 @@
-//! `/healthz`, `/readyz` and `/metrics`: read-only, on a loopback address by default, and bounded in
-//! size, time and connections.
+//! Serves `/healthz`, `/readyz` and `/metrics`: read-only, on a loopback address by default, and bounded
+//! in size, time and connections.
 
 mod seats;
 
@@ -27,34 +27,41 @@ use self::seats::{Seat, Seats};
 use super::Watchdog;
 use crate::{metrics::Metrics, shutdown::Shutdown};
 
-/// For one more the oldest that has not sent its request yet is closed: silent clients, however many,
-/// keep no probe out.
+/// Beyond this number, the oldest connection that has not sent its request is closed, so that idle
+/// clients, however many, cannot keep out a probe.
 const CONNECTIONS: usize = 32;
-/// While all are taken, one gives way this often: 32 newcomers take 160 ms to push out a client that is
-/// about to send its request, and 64 silent clients that connect again and again delay it by 320 ms.
+/// Pause between two connections while all seats are taken: 32 new clients take 160 ms to push out a
+/// client that is about to send its request, and 64 idle clients that reconnect all the time delay it by
+/// 320 ms.
 const BETWEEN_NEWCOMERS: Duration = Duration::from_millis(5);
-/// From its first moment to its last, whatever the client does. A scrape takes milliseconds.
+/// Maximum lifetime of a connection, whatever the client does. A scrape takes milliseconds.
 const CONNECTION_LIFE: Duration = Duration::from_secs(5);
 const LONGEST_HEAD_BYTES: usize = 16 * 1024;
-/// How long answers that are on their way may hold up a stop.
+/// How long responses that are being sent may delay a stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// Accepting fails for want of descriptors, say: neither the end nor a reason to spin.
+/// Pause after a failed accept, for example without free file descriptors: no reason to exit or to spin.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Opens the port; an address that cannot be had is an error at start, not at the first scrape.
+/// Opens the port. An address that is not available is an error at the start, not at the first scrape.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} (watchdog.listen, CLEANUP_WATCHDOG_LISTEN)")
     })
 }
 
-/// Serves until asked to stop.
+/// Serves until the shutdown begins.
 pub async fn serve(listener: TcpListener, watchdog: Arc<Watchdog>, shutdown: Shutdown) {
     let metrics = Arc::clone(watchdog.metrics());
     let (alive, ready) = (Arc::clone(&watchdog), watchdog);
     let routes = Router::new()
-        .route("/healthz", get(move || async move { answer(alive.is_alive(), "wedged\n") }))
-        .route("/readyz", get(move || async move { answer(ready.is_ready(), "no Postgres\n") }))
+        .route(
+            "/healthz",
+            get(move || async move { answer(alive.is_alive(), "the tick loop is stuck\n") }),
+        )
+        .route(
+            "/readyz",
+            get(move || async move { answer(ready.is_ready(), "Postgres is unavailable\n") }),
+        )
         .route("/metrics", get(move || async move { page(&metrics) }));
     let answers = TaskTracker::new();
     tokio::select! {
@@ -85,7 +92,7 @@ async fn accept(listener: TcpListener, routes: Router, answers: &TaskTracker) {
     }
 }
 
-/// One request, one answer. What goes wrong on the way is the client's to notice.
+/// Serves one request. Errors of the connection are not logged: the client sees them.
 async fn answer_once(stream: TcpStream, routes: Router, seat: Seat) {
     let routes = TowerToHyperService::new(routes);
     let service = service_fn(|request| {
@@ -97,7 +104,7 @@ async fn answer_once(stream: TcpStream, routes: Router, seat: Seat) {
         .max_buf_size(LONGEST_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // First: a request that has arrived by now is answered.
+        // Biased: a request that has already arrived is answered.
         biased;
         _ = timeout(CONNECTION_LIFE, connection) => {}
         () = seat.gives_way() => {}

@@ -1,4 +1,5 @@
-//! The watchdog: resets what silent workers left behind, prunes history, serves health and metrics.
+//! The watchdog: resets claims whose lease has expired, adds up totals, prunes history, and serves health
+//! and metrics.
 
 pub mod cli;
 mod clocks;

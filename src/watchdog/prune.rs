@@ -1,4 +1,4 @@
-//! Forgetting: claim history and tombstones past their retention.
+//! Deletes claim history and tombstones after their retention.
 
 use deadpool_postgres::{Pool, PoolError, Transaction};
 use tracing::{info, warn};
@@ -6,6 +6,7 @@ use tracing::{info, warn};
 use crate::{
     config::Settings,
     failpoint,
+    format::counted,
     postgres::{
         bisect::{ApplyError, Blame, Write, Writing, all_of, apply_to_good},
         planner::ROW_BY_ROW,
@@ -16,16 +17,17 @@ const PRUNE_CLAIMS: &str = sql!("watchdog/prune_claims");
 const TOMBSTONES: &str = sql!("watchdog/tombstones");
 const PURGE: &str = sql!("watchdog/purge_tombstones");
 const ROWS_PER_STATEMENT: i32 = 5000;
-/// The rest waits for the next tick: a sidecar never takes long.
+/// The rest waits for the next tick, so that a tick is always short.
 const STATEMENTS_PER_TICK: usize = 20;
 
-/// What was forgotten.
+/// How many rows were deleted.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Pruned {
     pub claims: u64,
     pub tombstones: u64,
 }
 
+/// Prunes ended claims after `retention.history`, and purges tombstones after `retention.tombstones`.
 pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError> {
     let history = settings.retention.history.as_secs_f64();
     let tombstones = settings.retention.tombstones.as_secs_f64();
@@ -35,7 +37,13 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     };
     if pruned.claims + pruned.tombstones > 0 {
         let Pruned { claims, tombstones } = pruned;
-        info!(claims, tombstones, "pruned {claims} old claims, purged {tombstones} tombstones");
+        info!(
+            claims,
+            tombstones,
+            "pruned {} and purged {}",
+            counted(claims, "ended claim"),
+            counted(tombstones, "tombstone")
+        );
     }
     Ok(pruned)
 }
@@ -55,7 +63,7 @@ async fn prune_claims(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
     Ok(total)
 }
 
-/// A tombstone that a trigger or a lock of the owner's keeps, keeps no others.
+/// Purges tombstones. One that a trigger or a lock of the table's owner protects does not keep the others.
 async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
     let mut client = pool.get().await?;
     let (mut total, mut kept) = (0, Vec::new());
@@ -80,7 +88,8 @@ async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
         failpoint::reached("purge.after");
         if let Some(first) = failed.first() {
             let (rows, code, error) = (failed.len(), &first.unit, &first.error);
-            warn!(rows, "{rows} tombstones cannot be purged; the first, {code:?}: {error}");
+            let what = counted(rows, "tombstone");
+            warn!(rows, "cannot purge {what}; the first is {code:?}: {error}");
         }
         kept.extend(failed.into_iter().map(|failed| failed.unit));
         total += purged;

@@ -1,6 +1,6 @@
-//! Rows in progress that no open claim covers: something else marked them, their claim ended while
-//! another transaction held them, or somebody ended or deleted it by hand. Nothing is ever left behind
-//! for good, so they are reset by their age.
+//! Resets stranded rows: rows in progress without an open claim. Another program marked them, their claim
+//! ended while another transaction had them locked, or an operator ended or deleted the claim by hand. No
+//! row may stay in progress forever, so they are reset by their age.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ use super::clocks::correct_times;
 use crate::{
     config::Settings,
     failpoint,
+    format::counted,
     postgres::{
         bisect::{ApplyError, Blame, Write, Writing, all_of, apply_to_good},
         planner::{IN_PICKED_ORDER, ROW_BY_ROW},
@@ -20,41 +21,41 @@ use crate::{
 
 const DEFERRED: &str = sql!("watchdog/stranded_deferred");
 const UNCLAIMED: &str = sql!("watchdog/stranded_unclaimed");
-const OF_ENDED_CLAIMS: &str = sql!("watchdog/stranded_by_ended_claims");
+const BY_ENDED_CLAIMS: &str = sql!("watchdog/stranded_by_ended_claims");
 const RESET: &str = sql!("watchdog/stranded_reset");
 const KEYS_TAKEN: &str = sql!("watchdog/stranded_keys_taken");
 const ROWS_PER_TRANSACTION: i32 = 2000;
-/// So many of those that cannot be put back are named.
+/// How many rows that cannot be reset are logged by name.
 const NAMED: usize = 10;
-/// A trigger that undoes the correction of times must not keep a sweep busy for ever.
+/// A trigger that undoes the correction of times must not keep a sweep busy forever.
 const MOST_CORRECTIONS: usize = 1000;
 
-/// How far a sweep looks.
+/// How thoroughly a sweep searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What every tick can afford: silent claims, and rows without a claim.
+    /// Cheap enough for every tick: expired claims, and rows without a claim.
     Quick,
-    /// Also rows whose claim is not open any more.
+    /// Also rows whose claim has ended.
     Thorough,
 }
 
-/// What this sweep has tried already.
+/// What this sweep has already tried.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
-    /// Rows that cannot be put back now.
+    /// Rows that cannot be reset now.
     pastes: Vec<String>,
     corrections: usize,
 }
 
-/// A row to put back.
+/// A row to reset.
 #[derive(Debug, Clone)]
 struct StrandedRow {
     short_code: String,
-    /// Its claim has let go of its reference.
+    /// Its claim has subtracted its reference.
     decremented: bool,
-    /// Counts as an attempt.
+    /// The reset counts as an attempt.
     counts: bool,
-    /// The object that it still has to delete, which nothing but its ended claim remembers.
+    /// The key of its pending object delete, if only its ended claim has it.
     key: Option<KeptKey>,
 }
 
@@ -64,7 +65,7 @@ struct KeptKey {
     s3_key: String,
 }
 
-/// Looks at a bounded number of them, and resets those that can be. `None`: none are left.
+/// Resets a bounded number of stranded rows, and returns how many. `None`: none are left.
 pub(super) async fn reset_stranded(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
@@ -78,27 +79,28 @@ pub(super) async fn reset_stranded(
         tried.corrections += 1;
         return Ok(Some(0));
     }
-    let thorough = (depth == Depth::Thorough).then_some(OF_ENDED_CLAIMS);
+    let thorough = (depth == Depth::Thorough).then_some(BY_ENDED_CLAIMS);
     for kind in [DEFERRED, UNCLAIMED].into_iter().chain(thorough) {
         let stranded = find(transaction, settings, kind, &tried.pastes).await?;
         if stranded.is_empty() {
             continue;
         }
-        // None, if all of them must still wait: they keep no others from it.
-        let (rows, left) = put_back(transaction, settings, &stranded).await?;
+        // May be 0 rows, if all of them must still wait: then the next search goes on without them.
+        let (rows, left) = reset_rows(transaction, settings, &stranded).await?;
         failpoint::reached("stranded.reset");
         tried.pastes.extend(left);
         if rows > 0 {
-            warn!(rows, "reset {rows} pastes that were in progress without an open claim");
+            let what = counted(rows, "stranded paste");
+            warn!(rows, "reset {what}, which had no open claim");
         }
         return Ok(Some(rows));
     }
     Ok(None)
 }
 
-/// All but those that cannot be put back right now, because a trigger refuses it, say: these are found
-/// by bisection, returned, and wait for the next sweep.
-async fn put_back(
+/// Resets all rows except those that cannot be reset now, for example because a trigger refuses it: these
+/// are found by bisection and returned, and wait for the next sweep.
+async fn reset_rows(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     stranded: &[StrandedRow],
@@ -106,66 +108,64 @@ async fn put_back(
     transaction.batch_execute(ROW_BY_ROW).await?;
     transaction.batch_execute(IN_PICKED_ORDER).await?;
     let cap_s = settings.worker.backoff_cap.as_secs_f64();
-    let put_back = PutBack { cap_s, done: Mutex::default() };
-    let applied =
-        apply_to_good(transaction, stranded, &Blame::default(), |_| false, &put_back).await;
+    let write = ResetRows { cap_s, done: Mutex::default() };
+    let applied = apply_to_good(transaction, stranded, &Blame::default(), |_| false, &write).await;
     let (rows, failed) = match applied {
         Ok(applied) => (applied.written, applied.failed),
         Err(ApplyError::Postgres(error)) => return Err(error),
         Err(ApplyError::Database(failed)) => (0, failed),
     };
     for bad in failed.iter().take(NAMED) {
-        error!("paste {:?} cannot be reset: {}", bad.unit.short_code, bad.error);
+        error!("cannot reset stranded paste {:?}: {}", bad.unit.short_code, bad.error);
     }
-    let Done { mut waiting, taken } =
-        put_back.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Done { mut deferred, taken } =
+        write.done.into_inner().unwrap_or_else(PoisonError::into_inner);
     if !taken.is_empty() {
         let (claims, keys): (Vec<i64>, Vec<&str>) =
             taken.iter().map(|kept| (kept.claim, &*kept.s3_key)).unzip();
         transaction.execute(KEYS_TAKEN, &[&claims, &keys]).await?;
     }
-    waiting.extend(failed.into_iter().map(|bad| bad.unit.short_code));
-    Ok((rows, waiting))
+    deferred.extend(failed.into_iter().map(|bad| bad.unit.short_code));
+    Ok((rows, deferred))
 }
 
-struct PutBack {
+struct ResetRows {
     cap_s: f64,
     done: Mutex<Done>,
 }
 
 #[derive(Default)]
 struct Done {
-    /// Those that still wait for their content row.
-    waiting: Vec<String>,
+    /// Rows that still wait for their content row.
+    deferred: Vec<String>,
     /// Keys that rows have taken over from their claims.
     taken: Vec<KeptKey>,
 }
 
-impl Write<StrandedRow> for PutBack {
-    /// Returns how many are not in progress any more.
+impl Write<StrandedRow> for ResetRows {
+    /// Returns how many rows are no longer in progress.
     fn write<'a>(
         &'a self,
         transaction: &'a Transaction<'_>,
         part: &'a [StrandedRow],
     ) -> Writing<'a> {
-        let codes: Vec<&str> = part.iter().map(|stranded_row| &*stranded_row.short_code).collect();
-        let decremented: Vec<bool> =
-            part.iter().map(|stranded_row| stranded_row.decremented).collect();
-        let counts: Vec<bool> = part.iter().map(|stranded_row| stranded_row.counts).collect();
-        let keys = part.iter().map(|stranded_row| stranded_row.key.as_ref());
+        let codes: Vec<&str> = part.iter().map(|row| &*row.short_code).collect();
+        let decremented: Vec<bool> = part.iter().map(|row| row.decremented).collect();
+        let counts: Vec<bool> = part.iter().map(|row| row.counts).collect();
+        let keys = part.iter().map(|row| row.key.as_ref());
         let keys: Vec<Option<&str>> = keys.map(|kept| kept.map(|kept| &*kept.s3_key)).collect();
         Box::pin(async move {
-            let told: [&(dyn ToSql + Sync); 5] =
+            let parameters: [&(dyn ToSql + Sync); 5] =
                 [&codes, &decremented, &counts, &keys, &self.cap_s];
-            let mut rows = transaction.query(RESET, &told).await?;
+            let mut rows = transaction.query(RESET, &parameters).await?;
             rows.retain(|row| row.get::<_, Option<bool>>("is_changed") == Some(true));
             all_of(rows.len() as u64, part.len())?;
-            let (waiting, back): (Vec<_>, Vec<_>) =
-                rows.iter().partition(|row| row.get::<_, bool>("waits"));
+            let (deferred, reset): (Vec<_>, Vec<_>) =
+                rows.iter().partition(|row| row.get::<_, bool>("is_deferred"));
             let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-            done.waiting.extend(waiting.iter().map(|row| row.get("short_code")));
-            done.taken.extend(part.iter().filter_map(|stranded_row| stranded_row.key.clone()));
-            Ok(back.len() as u64)
+            done.deferred.extend(deferred.iter().map(|row| row.get("short_code")));
+            done.taken.extend(part.iter().filter_map(|row| row.key.clone()));
+            Ok(reset.len() as u64)
         })
     }
 }

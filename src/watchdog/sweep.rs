@@ -1,5 +1,5 @@
-//! One sweep: every claim whose worker was silent for `stuck_after`, and rows in progress that no open
-//! claim covers. Set-based, in bounded chunks, until nothing is left.
+//! One sweep: resets every claim without a heartbeat for `stuck_after`, and stranded rows. Set-based, in
+//! bounded transactions, until nothing is left.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use tracing::{error, info, warn};
 
 use super::stranded::{self, Depth, reset_stranded};
 use crate::{
-    claim::reset::{LockedClaim, Reset, Why, reset},
+    claim::reset::{LockedClaim, Reset, ResetReason, reset},
     config::Settings,
     failpoint,
+    format::counted,
     migrate::{self, SchemaError},
     postgres::{answered, describe, describe_pool},
 };
@@ -19,23 +20,24 @@ use crate::{
 const HEARTBEAT_GRACE: &str = sql!("watchdog/heartbeat_grace");
 const ELECT: &str = sql!("watchdog/elect");
 const EXPIRED_CLAIMS: &str = sql!("watchdog/expired_claims");
-/// One: a reset locks bodies in hash order, which a second claim would begin anew.
+/// One: a reset locks content rows in hash order, and a second claim would start that order again.
 const CLAIMS_PER_TRANSACTION: i32 = 1;
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Swept {
-    /// Another watchdog was at it.
+    /// Another watchdog was sweeping.
     pub not_elected: bool,
     pub reset: Reset,
-    /// Rows in progress without an open claim.
+    /// Stranded rows that were reset.
     pub stranded: u64,
-    /// Claims that could not be reset: other transactions hold all their rows, or a trigger refuses it.
+    /// Blocked claims, which could not be reset: other transactions have locked all their rows, or a trigger
+    /// refuses it.
     pub blocked: usize,
 }
 
-/// Before the first sweep of a process: a server that has just started may have been away for longer
-/// than `stuck_after`, and its workers, alive as ever, had no chance to say so yet.
+/// Waits before the first sweep of a process, if needed: a server that has just started may have been
+/// down for longer than `stuck_after`, and live workers had no chance to send a heartbeat yet.
 pub async fn let_workers_heartbeat_first(
     pool: &Pool,
     settings: &Settings,
@@ -43,16 +45,16 @@ pub async fn let_workers_heartbeat_first(
 ) -> Result<(), PoolError> {
     let (stuck_after, heartbeats) =
         (settings.watchdog.stuck_after, settings.worker.three_heartbeats());
-    let look = async {
+    let query = async {
         let client = pool.get().await?;
         let times = [stuck_after.as_secs_f64(), heartbeats.as_secs_f64()];
         Ok::<_, PoolError>(client.query_one(HEARTBEAT_GRACE, &[&times[0], &times[1]]).await?)
     };
-    let wait_s: f64 = answered(look).await?.get("wait_s");
+    let wait_s: f64 = answered(query).await?.get("wait_s");
     if wait_s > 0.0 {
         info!(
             wait_s,
-            "Postgres has just started: letting workers heartbeat before claims are reset"
+            "Postgres has just started: waiting {wait_s:.0} s for heartbeats before resetting claims"
         );
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs_f64(wait_s)) => {}
@@ -62,12 +64,12 @@ pub async fn let_workers_heartbeat_first(
     Ok(())
 }
 
-/// Why a sweep did not get to its end. What it had reset stays reset.
+/// Why a sweep did not complete. What it has reset stays reset.
 #[derive(thiserror::Error, Debug)]
 pub enum SweepError {
     #[error("{}", describe_pool(.0))]
     Postgres(#[from] PoolError),
-    /// Somebody has migrated the database while this program ran.
+    /// The database was migrated while this program was running.
     #[error(transparent)]
     Schema(#[from] SchemaError),
 }
@@ -78,14 +80,14 @@ impl From<tokio_postgres::Error> for SweepError {
     }
 }
 
-/// What could not be reset in this sweep, and is not tried again in it.
+/// What could not be reset, and is not tried again in this sweep.
 #[derive(Default)]
 struct Tried {
     claims: Vec<i64>,
     stranded: stranded::Tried,
 }
 
-/// Resets all that is stuck right now.
+/// Resets everything that is stuck now.
 pub async fn sweep(pool: &Pool, settings: &Settings, depth: Depth) -> Result<Swept, SweepError> {
     let (mut swept, mut tried) = (Swept::default(), Tried::default());
     while answered(sweep_some(pool, settings, depth, &mut swept, &mut tried)).await? {}
@@ -93,7 +95,7 @@ pub async fn sweep(pool: &Pool, settings: &Settings, depth: Depth) -> Result<Swe
     Ok(swept)
 }
 
-/// One short transaction. True: there may be more.
+/// Sweeps in one short transaction. Returns whether there may be more.
 async fn sweep_some(
     pool: &Pool,
     settings: &Settings,
@@ -125,12 +127,14 @@ async fn sweep_some(
     Ok(claims > 0 || stranded.is_some())
 }
 
+/// Returns whether this watchdog may sweep in this transaction.
 async fn elected(transaction: &Transaction<'_>) -> Result<bool, SweepError> {
     let row = transaction.query_one(ELECT, &[]).await?;
     migrate::expect(&row)?;
     Ok(row.get("elected"))
 }
 
+/// Resets claims whose lease has expired, and returns how many were found.
 async fn reset_expired(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
@@ -145,38 +149,46 @@ async fn reset_expired(
         failpoint::reached("sweep.locked");
     }
     for claim in rows.iter().map(LockedClaim::from) {
-        // One claim that cannot be reset (a forgotten transaction holds all of its rows) must not
-        // keep the others from it.
-        let mut savepoint = transaction.savepoint("claim").await?;
-        let done = match reset(&mut savepoint, settings, &claim, Why::LeaseExpired).await {
-            Ok(done) => done,
-            Err(failure) if failure.as_db_error().is_some() => {
-                savepoint.rollback().await?;
-                error!(
-                    claim = claim.id,
-                    "claim {} cannot be reset: {}",
-                    claim.id,
-                    describe(&failure)
-                );
-                blocked.push(claim.id);
-                continue;
+        match reset_claim(transaction, settings, &claim).await? {
+            Some(done) => {
+                total.claims += 1;
+                total.rows += done.rows;
+                total.dead_letters += done.dead_letters;
+                total.left += done.left;
             }
-            Err(failure) => return Err(failure),
-        };
-        savepoint.commit().await?;
-        warn!(
-            claim = claim.id,
-            worker = %claim.worker,
-            rows = done.rows,
-            dead_letters = done.dead_letters,
-            "reset claim {}: its worker was silent; {} pastes are due again",
-            claim.id,
-            done.rows
-        );
-        total.claims += 1;
-        total.rows += done.rows;
-        total.dead_letters += done.dead_letters;
-        total.left += done.left;
+            None => blocked.push(claim.id),
+        }
     }
     Ok(rows.len())
+}
+
+/// Resets one claim. `None`: it is blocked (a forgotten transaction has locked all of its rows, for
+/// example), which must not keep the others from being reset.
+async fn reset_claim(
+    transaction: &mut Transaction<'_>,
+    settings: &Settings,
+    claim: &LockedClaim,
+) -> Result<Option<Reset>, tokio_postgres::Error> {
+    let mut savepoint = transaction.savepoint("claim").await?;
+    let done = match reset(&mut savepoint, settings, claim, ResetReason::LeaseExpired).await {
+        Ok(done) => done,
+        Err(failure) if failure.as_db_error().is_some() => {
+            savepoint.rollback().await?;
+            let (id, reason) = (claim.id, describe(&failure));
+            error!(claim = id, "cannot reset claim {id}: {reason}; the next tick tries again");
+            return Ok(None);
+        }
+        Err(failure) => return Err(failure),
+    };
+    savepoint.commit().await?;
+    warn!(
+        claim = claim.id,
+        worker = %claim.worker,
+        rows = done.rows,
+        dead_letters = done.dead_letters,
+        "reset claim {}: its lease expired; {} due again",
+        claim.id,
+        counted(done.rows, "paste")
+    );
+    Ok(Some(done))
 }

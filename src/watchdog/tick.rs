@@ -22,17 +22,17 @@ use super::{
 };
 use crate::{
     config::Settings,
-    metrics::Metrics,
+    metrics::{Metrics, Tick},
     migrate::{self, SchemaError},
     postgres::{Target, answered, describe, is_permanent},
     shutdown::Shutdown,
 };
 
-const TICKED: &str = sql!("watchdog/ticked");
-/// How often a tick looks thoroughly.
+const RECORD_TICK: &str = sql!("watchdog/record_tick");
+/// How often a tick searches thoroughly.
 const THOROUGH_EVERY: Duration = Duration::from_secs(3600);
 
-/// What a tick did.
+/// The result of a tick.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Ticked {
     pub swept: Swept,
@@ -44,11 +44,12 @@ pub struct Watchdog {
     settings: Arc<Settings>,
     pool: Pool,
     ready: AtomicBool,
-    last_tick: Mutex<Instant>,
+    /// When the loop last made progress.
+    last_progress: Mutex<Instant>,
     last_thorough: Mutex<Option<Instant>>,
     metrics: Arc<Metrics>,
-    /// It was said that a right is missing.
-    forbidden: AtomicBool,
+    /// A missing privilege was logged.
+    warned_of_privilege: AtomicBool,
 }
 
 impl Watchdog {
@@ -61,14 +62,14 @@ impl Watchdog {
             pool: target.pool(2)?,
             settings,
             ready: AtomicBool::new(true),
-            last_tick: Mutex::new(Instant::now()),
+            last_progress: Mutex::new(Instant::now()),
             last_thorough: Mutex::new(None),
             metrics: Metrics::new(),
-            forbidden: AtomicBool::new(false),
+            warned_of_privilege: AtomicBool::new(false),
         }))
     }
 
-    /// One sweep, one counting and one pruning.
+    /// Sweeps, adds up the totals and prunes, once.
     pub async fn tick(&self) -> Result<Ticked, SweepError> {
         let started = Instant::now();
         let depth = self.depth();
@@ -76,7 +77,7 @@ impl Watchdog {
         if depth == Depth::Thorough && !swept.not_elected {
             *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
         }
-        self.unless_forbidden(self.note_tick().await)?;
+        self.unless_forbidden(self.record_tick().await)?;
         let pruned = match swept.not_elected {
             true => Pruned::default(),
             false => {
@@ -84,16 +85,21 @@ impl Watchdog {
                 prune(&self.pool, &self.settings).await?
             }
         };
-        self.metrics.ticked(started.elapsed(), &pruned);
+        self.metrics.tick_succeeded(Tick {
+            elapsed: started.elapsed(),
+            claims_pruned: pruned.claims,
+            tombstones_purged: pruned.tombstones,
+        });
         Ok(Ticked { swept, pruned })
     }
 
-    async fn note_tick(&self) -> Result<(), PoolError> {
-        self.pool.get().await?.execute(TICKED, &[]).await?;
+    /// Records the tick in the database, for `status` and `explain`.
+    async fn record_tick(&self) -> Result<(), PoolError> {
+        self.pool.get().await?.execute(RECORD_TICK, &[]).await?;
         Ok(())
     }
 
-    /// Looks how the fleet is doing, for the next scrapes.
+    /// Takes a snapshot of the fleet, for the next scrapes.
     pub async fn take_snapshot(&self) -> Result<(), PoolError> {
         let read = answered(totals::read(&self.pool, &self.settings)).await;
         if let Some((totals, snapshot)) = self.unless_forbidden(read)? {
@@ -102,16 +108,14 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Figures are no reason to stop resetting and pruning: a right that is missing is named, once.
+    /// Ignores a missing privilege, which is logged once: without metrics the watchdog still resets and prunes.
     fn unless_forbidden<T>(&self, done: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
         match done {
             Ok(done) => Ok(Some(done)),
             Err(PoolError::Backend(error)) if is_permanent(&error) => {
-                if !self.forbidden.swap(true, Ordering::AcqRel) {
+                if !self.warned_of_privilege.swap(true, Ordering::AcqRel) {
                     let reason = describe(&error);
-                    warn!(
-                        "there are no figures of the fleet: {reason}; run `cleanupctl migrate --roles`"
-                    );
+                    warn!("no metrics of the fleet: {reason}; run `cleanupctl migrate --roles`");
                 }
                 Ok(None)
             }
@@ -119,12 +123,12 @@ impl Watchdog {
         }
     }
 
-    /// What `/metrics` shows.
+    /// Returns what `/metrics` shows.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Thoroughly at the first tick, and once an hour.
+    /// Returns how thoroughly to search: thoroughly at the first tick, and once an hour.
     fn depth(&self) -> Depth {
         let last = *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner);
         match last {
@@ -133,8 +137,8 @@ impl Watchdog {
         }
     }
 
-    /// Ticks until asked to stop. An outage of Postgres is waited out; a schema that this program
-    /// does not know is not.
+    /// Ticks until the shutdown begins. Waits for Postgres during an outage; returns an error if the schema
+    /// is not the one this program was built for.
     pub async fn run(&self, shutdown: &Shutdown) -> Result<(), SchemaError> {
         self.before_first_tick(&shutdown.stop).await;
         let mut ticks = interval(self.settings.watchdog.tick);
@@ -148,43 +152,54 @@ impl Watchdog {
             if !was_ready {
                 self.wait_for_postgres(shutdown).await;
             }
-            let turn = async {
+            let tick = async {
                 let ticked = self.tick().await?;
                 self.take_snapshot().await?;
                 Ok(ticked)
             };
             let ticked = tokio::select! {
-                ticked = turn => ticked,
+                ticked = tick => ticked,
                 () = shutdown.stop.cancelled() => return Ok(()),
             };
-            match ticked {
-                Ok(_) => {
-                    if !was_ready {
-                        info!("Postgres is back");
-                    }
-                    self.ready.store(true, Ordering::Release);
-                }
-                Err(SweepError::Schema(error)) => return Err(error),
-                Err(error) => {
-                    self.ready.store(false, Ordering::Release);
-                    self.metrics.tick_failed();
-                    warn!("the tick did not succeed: {error}");
-                }
-            }
-            self.turned();
+            self.record_outcome(ticked, was_ready)?;
+            self.record_progress();
         }
     }
 
-    /// See [`let_workers_heartbeat_first`]. An error shows again at the tick itself.
+    fn record_outcome(
+        &self,
+        ticked: Result<Ticked, SweepError>,
+        was_ready: bool,
+    ) -> Result<(), SchemaError> {
+        match ticked {
+            Ok(_) => {
+                if !was_ready {
+                    info!("Postgres is available again");
+                }
+                self.ready.store(true, Ordering::Release);
+            }
+            Err(SweepError::Schema(error)) => return Err(error),
+            Err(error) => {
+                self.ready.store(false, Ordering::Release);
+                self.metrics.tick_failed();
+                warn!("tick failed: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits as in [`let_workers_heartbeat_first`]. An error is ignored: the tick will report it.
     pub async fn before_first_tick(&self, stop: &CancellationToken) {
         let _ = let_workers_heartbeat_first(&self.pool, &self.settings, stop).await;
     }
 
-    fn turned(&self) {
-        *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    /// Records that the loop is running, for [`Self::is_alive`].
+    fn record_progress(&self) {
+        *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// While Postgres was away nobody could heartbeat: silence proves nothing until they had a chance.
+    /// Waits until Postgres is available and workers have had time for a heartbeat: while it was down none
+    /// could send one, so old heartbeats prove nothing.
     async fn wait_for_postgres(&self, shutdown: &Shutdown) {
         loop {
             let answers = match self.pool.get().await {
@@ -199,21 +214,21 @@ impl Watchdog {
                 () = shutdown.stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
-            self.turned();
+            self.record_progress();
             if answers {
                 return;
             }
         }
     }
 
-    /// Did the last tick reach Postgres?
+    /// Returns whether the last tick reached Postgres.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Is the loop still turning? Three ticks without one is a wedge.
+    /// Returns whether the tick loop is running: it is stuck after three ticks without progress.
     pub fn is_alive(&self) -> bool {
-        let last = *self.last_tick.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = self.settings.watchdog.tick * 3 + self.settings.worker.three_heartbeats();
         last.elapsed() < longest + Duration::from_secs(60)
     }

@@ -1,5 +1,5 @@
-//! Counting: what ended claims and runs say is added to the totals, once. Then a look at the fleet, for
-//! the metrics: once a tick, never for a scrape.
+//! Adds the stats of ended claims and of runs to the totals, once each, and reads totals and a snapshot of
+//! the fleet for the metrics: once a tick, never for a scrape.
 
 use deadpool_postgres::{Pool, PoolError};
 
@@ -15,10 +15,10 @@ const COUNT_RUNS: &str = sql!("watchdog/count_runs");
 const PRUNE_RUNS: &str = sql!("watchdog/prune_runs");
 const TOTALS: &str = sql!("watchdog/totals");
 const ROWS_PER_STATEMENT: i32 = 1000;
-/// The rest waits for the next tick: a sidecar never takes long.
+/// The rest waits for the next tick, so that a tick is always short.
 const STATEMENTS_PER_TICK: usize = 50;
 
-/// Adds to the totals what is not in them yet, and forgets runs that are past their retention.
+/// Adds what is not in the totals yet, and prunes runs after `retention.history`.
 pub async fn count(pool: &Pool, settings: &Settings) -> Result<(), PoolError> {
     let client = pool.get().await?;
     let bounds: &[f64] = &DURATION_BOUNDS_MS;
@@ -37,7 +37,7 @@ pub async fn count(pool: &Pool, settings: &Settings) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// What the metrics show from now on.
+/// Reads what the metrics show until the next tick.
 pub async fn read(pool: &Pool, settings: &Settings) -> Result<(Totals, Snapshot), PoolError> {
     let mut client = pool.get().await?;
     let snapshot = Snapshot::take(&mut client, settings).await?;

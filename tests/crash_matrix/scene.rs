@@ -100,11 +100,11 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
         ("release", _) => vec![Scene::Release],
         ("claim", "remembered") => vec![Scene::Unclaimable],
         ("claim", "marked" | "committed") => vec![Scene::Drain, Scene::Unclaimable],
-        ("decrement", "failed") => vec![Scene::BadBody],
+        ("decrement", "rows_failed") => vec![Scene::BadBody],
         ("decrement", "committed") => vec![Scene::Drain, Scene::BadBody],
         ("finish", "locked") => vec![Scene::KeptRow],
         ("finish", "leftovers") => vec![Scene::KeptRow, Scene::SwallowedRow],
-        ("finish", "failed") => vec![Scene::RefusedKey],
+        ("finish", "rows_failed") => vec![Scene::RefusedKey],
         ("finish", "committed") => vec![Scene::Drain, Scene::RefusedKey, Scene::KeptRow],
         ("reset", "locked" | "good_reset") => vec![Scene::BlockedRow, Scene::KeptKey],
         ("reset", "pastes_reset") => vec![Scene::DeadWorker, Scene::Release, Scene::HeldContent],
@@ -113,10 +113,10 @@ pub fn scenes_of(point: &str) -> Vec<Scene> {
             vec![Scene::DeadWorker, Scene::BlockedRow, Scene::KeptKey, Scene::HeldContent]
         }
         ("sweep", _) => vec![Scene::DeadWorker],
-        ("orphans", "reset" | "committed") => {
+        ("stranded", "reset" | "committed") => {
             vec![Scene::NoClaim, Scene::Deferred, Scene::Leftover, Scene::KeyTaken]
         }
-        ("orphans", _) => vec![Scene::NoClaim],
+        ("stranded", _) => vec![Scene::NoClaim],
         ("count" | "prune" | "purge", _) => vec![Scene::Prune],
         _ => vec![Scene::Drain],
     }

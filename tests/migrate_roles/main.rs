@@ -209,7 +209,7 @@ async fn a_member_of_cleanup_watchdog_resets_and_prunes() {
         .await;
     let ended = login.program(&world, "cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    let said = "reset 2 claims (2 pastes) and 1 pastes without an open claim\n";
+    let said = "reset 2 claims (2 pastes) and 1 stranded paste\n";
     assert_eq!(ended.stdout(), said);
     let reset =
         "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 1";

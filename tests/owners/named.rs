@@ -159,7 +159,7 @@ async fn a_table_that_a_crash_would_empty_is_named_by_doctor_and_migrate() {
     world.run_sql("ALTER TABLE pastes SET UNLOGGED; ALTER TABLE content SET UNLOGGED").await;
     let findings = diagnose(world.program("cleanupctl")).await;
     findings.assert_only(0, &["durability", "tables"]);
-    let words = ["pastes is UNLOGGED", "content is UNLOGGED", "a crash of the server empties it"];
+    let words = ["pastes is UNLOGGED", "content is UNLOGGED", "a server crash empties it"];
     findings.assert_says("tables", "warning", &words);
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
     let remedies = ["ALTER TABLE pastes SET LOGGED", "ALTER TABLE content SET LOGGED"];

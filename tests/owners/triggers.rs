@@ -64,7 +64,7 @@ async fn content_without_a_time_of_creation_gets_a_default_and_a_warning() {
     let nullable = "ALTER TABLE content ADD created_at timestamptz";
     let world = world_with(&format!("{SEEDS_TABLES}; {nullable}")).await;
     let migrated = migrate_well(&world, &[]).await;
-    let warning = "warning: content.created_at may be NULL";
+    let warning = "warning: content.created_at is nullable";
     assert!(migrated.stderr().contains(warning), "{}", migrated.stderr());
     world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('a', 'a')").await;
     assert_eq!(world.count("SELECT count(created_at) FROM content").await, 1);

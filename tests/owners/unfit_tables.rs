@@ -60,7 +60,7 @@ async fn pastes_that_inherit_or_are_a_partition_are_refused_by_name() {
     assert_refused(parent, &words).await;
     let partition = "CREATE TABLE everything (LIKE pastes) PARTITION BY LIST (short_code);
                      ALTER TABLE everything ATTACH PARTITION pastes DEFAULT";
-    let words = ["pastes inherits from everything", "FAIL_ROWS PARTITION pastes"];
+    let words = ["pastes inherits from everything", "DETACH PARTITION pastes"];
     assert_refused_later(partition, &words).await;
 }
 
@@ -111,14 +111,14 @@ async fn times_that_are_rounded_are_refused_where_they_are_compared() {
 async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value() {
     let nullable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey, ADD UNIQUE (short_code),
                     ALTER short_code DROP NOT NULL";
-    let words = ["pastes.short_code may be NULL", "ALTER COLUMN short_code SET NOT NULL"];
+    let words = ["pastes.short_code is nullable", "ALTER COLUMN short_code SET NOT NULL"];
     assert_refused(nullable, &words).await;
     for column in
         ["pastes.deletion_status", "pastes.attempts", "content.ref_count", "content.s3_key"]
     {
         let (table, name) = column.split_once('.').expect("a column");
         let change = format!("ALTER TABLE {table} ALTER {name} DROP NOT NULL");
-        assert_refused_later(&change, &[&format!("{column} may be NULL")]).await;
+        assert_refused_later(&change, &[&format!("{column} is nullable")]).await;
     }
 }
 
@@ -126,7 +126,10 @@ async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value()
 async fn a_key_that_is_deferrable_is_said_to_be_so_and_the_index_that_helps_is_named() {
     let deferrable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey,
                       ADD CONSTRAINT late PRIMARY KEY (short_code) DEFERRABLE";
-    let words = ["pastes.short_code is unique by late, which is DEFERRABLE", "CREATE UNIQUE INDEX"];
+    let words = [
+        "pastes.short_code is unique only through late, which is DEFERRABLE",
+        "CREATE UNIQUE INDEX",
+    ];
     assert_refused(deferrable, &words).await;
     let world = world_with(&format!("{SEEDS_TABLES}; {deferrable}")).await;
     world.run_sql("CREATE UNIQUE INDEX CONCURRENTLY ON pastes (short_code)").await;

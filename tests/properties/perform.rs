@@ -271,7 +271,7 @@ fn of_claims(reset: &Reset) -> Sweep {
 
 fn failed(error: &StepError) -> Answer {
     match error {
-        StepError::Lost(_) => Answer::Lost,
+        StepError::LeaseLost(_) => Answer::Lost,
         error => Answer::Broke(error.to_string()),
     }
 }

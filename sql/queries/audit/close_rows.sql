@@ -1,2 +1,3 @@
--- Audit: this range is done.
+-- Audit: closes the cursor of audit/open_rows.sql at the end of a range.
+-- Parameters: none. No rows.
 CLOSE audit_rows

@@ -1,9 +1,11 @@
--- Audit: how many pastes in progress still hold each of these bodies? Only rows of open claims that
--- have not been decremented, and rows without a claim: there are indexes for just these, and no walk
--- over all that the night has left behind. Rows of a claim that was ended by hand hold their body,
--- too; the watchdog resets them, and who asks again under the lock counts them.
+-- Audit: how many pastes in progress still reference each of these content rows? Counts only rows of
+-- open claims that have not been decremented, and rows without a claim: indexes exist for exactly
+-- these, so that nothing walks over the dead entries of the night. Rows of a claim that was ended by
+-- hand keep their reference, too. They are not counted here; the watchdog resets them, and the
+-- recount under the lock (content/count_references.sql) includes them.
 -- $1 content hashes.
-SELECT content_hash, count(*) AS holders
+-- Zero rows for a hash: no paste in progress references it.
+SELECT content_hash, count(*) AS refs
 FROM (
     SELECT content_hash FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS'
@@ -13,6 +15,6 @@ FROM (
     UNION ALL
     SELECT content_hash FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NULL
-) AS holder
+) AS referencing
 WHERE content_hash = ANY ($1)
 GROUP BY content_hash

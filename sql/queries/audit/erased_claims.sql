@@ -1,2 +1,3 @@
--- Audit: has the fleet erased a paste in this database? By the claims that are not pruned yet.
+-- Audit: has the fleet ever erased a paste in this database? Answers from claims not pruned yet.
+-- Parameters: none. Always one row.
 SELECT EXISTS (SELECT FROM deletion_claims WHERE rows_deleted > 0) AS has_erased

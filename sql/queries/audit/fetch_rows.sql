@@ -1,2 +1,3 @@
--- Audit: the next keys. Zero rows: that was the last of this range.
+-- Audit: fetches the next keys of audit/open_rows.sql.
+-- Parameters: none. Zero rows: the end of this range.
 FETCH FORWARD 2000 FROM audit_rows

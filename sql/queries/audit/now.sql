@@ -1,2 +1,3 @@
--- Audit: the time, for a store that does not tell its own. In seconds.
+-- Audit: the time in seconds since 1970, for a store that does not send its own.
+-- Parameters: none. Always one row.
 SELECT extract(epoch FROM now())::bigint AS now_s

@@ -1,9 +1,9 @@
--- Audit: the keys that content knows, in the order in which S3 lists: by bytes, whatever the
--- database's collation is.
--- $1 after this key, $2 up to and with this one (NULL = to the end), $3 prefix.
--- WITH HOLD: the answer is kept on the server when the transaction ends. No snapshot stays open while
--- the bucket is listed, which takes hours: it would hold back every vacuum and slow down the claims.
--- So what this says is old; whatever is concluded from it is asked again.
+-- Audit: opens a cursor over the keys of content, in the order in which S3 lists: by bytes, whatever
+-- the database's collation is.
+-- $1 after this key, $2 up to and including this key (NULL = to the end), $3 prefix.
+-- WITH HOLD keeps the result on the server after the transaction ends, so that no snapshot stays open
+-- while the bucket is listed. Listing takes hours; an open snapshot would hold back every vacuum and
+-- slow down claims. The result is therefore old: every finding is checked again.
 DECLARE audit_rows NO SCROLL CURSOR WITH HOLD FOR
 SELECT s3_key, content_hash = 'audit:'::bytea || convert_to(s3_key, 'UTF8') AS is_sentinel
 FROM content

@@ -1,7 +1,8 @@
--- What an audit found, for status and metrics.
--- $1 it got to the end, $2 it went on where the last one had ended, $3 objects, $4 orphans, $5 missing
--- objects, $6 wrong counts (bodies that nobody holds, and bodies without a content row, are such, too),
--- $7 findings that are still there.
+-- Audit: records the result, for status and metrics.
+-- $1 reached the end of bucket and tables, $2 continues where the last audit ended (--after),
+-- $3 objects, $4 orphans, $5 missing objects, $6 wrong counts (including unreferenced content, and
+-- pastes without a content row), $7 findings that were not repaired.
+-- An audit that continues an incomplete one adds its numbers to that one's.
 INSERT INTO cleanup_audits
     (complete, objects, orphans, missing_objects, wrong_counts, findings_left)
 SELECT $1::boolean,

@@ -1,7 +1,8 @@
--- Audit: who suffers? The pastes that hold each of these bodies, and whether it has a content row, in
--- one snapshot: a put brings both at once.
+-- Audit: which pastes are affected? Returns the pastes that reference each of these hashes, and
+-- whether a content row exists, in one snapshot: a put inserts both at once.
 -- $1 content hashes.
-SELECT wanted.content_hash, held.pastes, held.live, some_live.short_codes,
+-- Always one row for each hash; `short_codes` names up to five live pastes.
+SELECT wanted.content_hash, referencing.pastes, referencing.live, some_live.short_codes,
        EXISTS (SELECT FROM content c WHERE c.content_hash = wanted.content_hash) AS has_content
 FROM unnest($1::bytea[]) AS wanted (content_hash)
 CROSS JOIN LATERAL (
@@ -9,7 +10,7 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE p.expires_at IS NULL OR p.expires_at > now()) AS live
     FROM pastes p
     WHERE p.content_hash = wanted.content_hash
-      AND p.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED')) AS held
+      AND p.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED')) AS referencing
 CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(short_code), '{}') AS short_codes
     FROM (SELECT p.short_code FROM pastes p

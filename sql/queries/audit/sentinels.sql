@@ -1,7 +1,9 @@
--- Audit: which of these keys does a sentinel keep? Those objects may go: no other row can have the
--- key. The locks give the transaction an id, so that its COMMIT waits for a synchronous standby, and
--- with it for a sentinel of an earlier audit that ended right after it (as in claim/read.sql).
+-- Audit: which of these keys belong to a sentinel? Their objects may be deleted: no other row can have
+-- the key. The locks give the transaction an id, so that its COMMIT waits for a synchronous standby,
+-- and with it for the sentinel of an earlier audit that ended right after inserting it (as in
+-- claim/read.sql).
 -- $1 keys.
+-- Zero rows for a key: it has no sentinel.
 SELECT s3_key
 FROM content
 WHERE s3_key = ANY ($1)

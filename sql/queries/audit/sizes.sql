@@ -1,5 +1,6 @@
--- Audit: about how many rows there are, by the planner's statistics; pages for a table that has
--- none yet. For the progress bar, and for cutting content into ranges.
+-- Audit: the approximate number of rows, from the planner's statistics, or from the number of pages if
+-- a table has no statistics yet. For the progress bar, and for cutting content into ranges.
+-- Parameters: none. Always one row.
 SELECT coalesce(sum(rows) FILTER (WHERE relname = 'content'), 0)::bigint AS content,
        coalesce(sum(rows) FILTER (WHERE relname = 'pastes'), 0)::bigint AS pastes
 FROM (SELECT relname,

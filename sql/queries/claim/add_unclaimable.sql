@@ -1,7 +1,7 @@
--- Claim, careful: remember rows that Postgres does not let us mark. Refused again and again, they are
--- tried less and less often.
--- $1 short codes, $2 errors, $3 in how many seconds each is tried again, $4 whether that doubles for
--- one that is known already (not for one that was only locked or slow).
+-- Claim, row by row: records rows that Postgres does not let the worker mark. A row that is refused
+-- again waits twice as long as before, at most 30 days.
+-- $1 short codes, $2 errors, $3 seconds until each is tried again, $4 whether that time doubles for a
+-- row recorded before (false for a row that was only locked or slow).
 INSERT INTO cleanup_unclaimable AS known (short_code, error, retry_at)
 SELECT short_code, left(error, 500),
        now() + CASE WHEN doubles THEN greatest(1, (

@@ -1,6 +1,7 @@
--- Claim, careful, after Postgres refused to mark a whole batch: lock the rows that claim/claim.sql would take.
+-- Claim, row by row, after Postgres refused to mark a whole batch: locks the rows that claim/claim.sql
+-- would take. Same conditions and same class.
 -- $1 batch size, $2 highest class that may be claimed now, $3 low-water mark (NULL = none).
--- The conditions and the class are those of claim/claim.sql. Zero rows: nothing is due, or others hold all of it.
+-- Zero rows: nothing is due, or other transactions have locked all of it.
 WITH due AS MATERIALIZED (
     SELECT short_code,
            CASE WHEN last_error IS NULL OR starts_with(last_error, 'worker lease expired')

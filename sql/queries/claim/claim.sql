@@ -1,18 +1,19 @@
--- Claim: mark due pastes and insert the claim row that is their lease, in one statement, so that
--- the fleet never holds a row without a lease.
--- $1 worker uuid, $2 batch size, $3 low-water mark (NULL = none), $4 highest class that may be
--- claimed now (a busy worker leaves the rows that must run alone for later), $5 whether there are
--- rows in cleanup_unclaimable at all.
--- One class per batch, that of the row that is due first; a tenth the size for each attempt, so that a
--- row that kills its worker ends up alone. The class is `attempts` of a row whose worker died, and 0
--- of one that failed by itself: that one harms nobody beside it, and a thousand requeued dead letters
--- would run one by one.
--- Fewer than `picked`, or one of NULLs: a trigger of pastes swallows the UPDATE; not `is_timed`: one
--- changes deletion_initiated_at, by which a claim knows its rows.
--- Zero rows: nothing is due, or others hold all of it, or the first due row must run alone.
+-- Claim: marks due pastes and inserts the claim row that is their lease, in one statement, so that no
+-- row is ever in progress without a lease.
+-- $1 worker uuid, $2 batch size, $3 low-water mark (NULL = none), $4 highest class that may be claimed
+-- now (a busy worker leaves rows that must run alone for later), $5 whether cleanup_unclaimable has
+-- any rows.
+-- A batch has rows of one class, that of the row that is due first. Its size is divided by ten for
+-- each attempt, so that a row that kills its worker ends up alone. The class is `attempts` for a row
+-- whose worker died, and 0 for a row that failed by itself: that row does no harm to others in its
+-- batch, and a thousand requeued dead letters would otherwise run one by one.
+-- Fewer rows than `picked`, or one row of NULLs: a trigger on pastes swallows the UPDATE. `is_timed`
+-- false: a trigger changes deletion_initiated_at, by which a claim recognises its rows.
+-- Zero rows: nothing is due, other transactions have locked all of it, or the row that is due first
+-- must run alone.
 WITH due AS MATERIALIZED (
-    -- Bounded before anything is filtered: looking for so many rows of one class would walk the
-    -- whole backlog when the class has fewer (measured: 3 s for 300 such rows before 879,000).
+    -- Bounded before the class is filtered: searching for $2 rows of one class would walk the
+    -- whole backlog if the class has fewer (measured: 3 s for 300 such rows before 879,000).
     -- The limit is a plain parameter: a computed one is planned as "a tenth of the table".
     SELECT short_code,
            CASE WHEN last_error IS NULL OR starts_with(last_error, 'worker lease expired')
@@ -20,9 +21,9 @@ WITH due AS MATERIALIZED (
     FROM pastes
     WHERE deletion_status = 'NOT_EXPIRED'
       AND coalesce(retry_at, expires_at) <= now()
-      -- A paste whose owner extended it while it was backing off must not go.
+      -- A paste that was extended while it was backing off must not be deleted.
       AND expires_at <= now()
-      -- Skips the dead index entries of earlier claims, which a long transaction elsewhere keeps.
+      -- Skips the dead index entries of earlier claims, which a long transaction keeps alive.
       AND coalesce(retry_at, expires_at) >= coalesce($3::timestamptz, '-infinity')
       AND (NOT $5::boolean
            OR short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now()))
@@ -50,7 +51,7 @@ WITH due AS MATERIALIZED (
     WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
     RETURNING claim_id, short_code, content_hash, pending_s3_key,
               least(greatest(attempts, 0), 32767)::smallint AS attempts,
-              -- By itself, and not with its worker.
+              -- The row itself failed; its worker did not die.
               last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
                   AS failed_before,
               coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at

@@ -1,6 +1,6 @@
--- Release, first statement: lock one's own open claim.
+-- Release, first statement: locks the worker's own open claim.
 -- $1 claim id, $2 worker uuid.
--- Zero rows: finished or reset: nothing to release.
+-- Zero rows: it is finished or reset already; there is nothing to release.
 SELECT id, worker, rows_claimed, decremented_at IS NOT NULL AS decremented,
        coalesce(pending_owners, '{}') AS pending_owners, coalesce(pending_s3_keys, '{}') AS pending_s3_keys
 FROM deletion_claims

@@ -1,5 +1,6 @@
--- Claim, careful: mark some of the candidates, which are locked.
+-- Claim, row by row: marks some of the candidates, which are locked.
 -- $1 claim id, $2 short codes.
+-- Fewer rows than $2: a trigger swallows the UPDATE.
 UPDATE pastes
 SET deletion_status = 'DELETION_IN_PROGRESS', deletion_initiated_at = now(), claim_id = $1
 WHERE short_code = ANY ($2)

@@ -1,4 +1,5 @@
--- Claim, careful, last statement: what was marked, as claim/claim.sql would return it, and its number.
+-- Claim, row by row, last statement: returns what was marked, with the columns of claim/claim.sql, and
+-- stores the number of rows in the claim.
 -- $1 claim id.
 -- Zero rows: nothing could be marked.
 WITH marked AS MATERIALIZED (

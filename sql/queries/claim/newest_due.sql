@@ -1,6 +1,7 @@
--- Claim, careful, after none of the rows that are due first could be marked: some of those that came due
--- last and never failed. If they cannot be marked, or deleted, either, it is not the rows.
--- $1 how many, $2 their `attempts`.
+-- Claim, row by row, after none of the rows that are due first could be marked: locks some of those
+-- that came due last and never failed. If these fail as well, the cause is not in the rows.
+-- $1 maximum rows, $2 their `attempts`.
+-- Zero rows: there are none, or other transactions have locked them.
 SELECT short_code
 FROM pastes
 WHERE deletion_status = 'NOT_EXPIRED'

@@ -1,6 +1,6 @@
 -- Dead letters, the longest overdue first.
--- `overdue_s` is NULL for one that expired at '-infinity'.
--- $1 a piece of last_error (NULL = any), $2 how many.
+-- $1 part of last_error (NULL = any), $2 maximum rows.
+-- Zero rows: there are none. `overdue_s` is NULL for a paste that expired at '-infinity'.
 SELECT short_code, attempts::int AS attempts, last_error, pending_s3_key,
        CASE WHEN isfinite(expires_at)
             THEN extract(epoch FROM now() - expires_at)::bigint END AS overdue_s

@@ -1,9 +1,9 @@
--- Explain: all that the tables know about one paste.
+-- Explain: everything that the tables know about one paste.
 -- $1 short code.
 -- Zero rows: there is no such paste.
--- Ages by the difference of epochs, which may be infinite as the times may; that of times is an error.
+-- Ages are differences of epochs, which may be infinite; a difference of infinite times is an error.
 SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.pending_s3_key,
-       p.content_hash IS NOT NULL AS holds_a_body, p.claim_id,
+       p.content_hash IS NOT NULL AS has_reference, p.claim_id,
        p.retry_at = 'infinity' AS is_dead_letter,
        p.claim_id IS NULL AND p.retry_at > p.deletion_initiated_at AS waits_for_content,
        (SELECT u.error FROM cleanup_unclaimable u
@@ -16,9 +16,9 @@ SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.pending_s
            AS claim_is_open,
        claim.worker, claim.decremented_at IS NOT NULL AS decremented,
        (extract(epoch FROM now()) - extract(epoch FROM cleanup_last_heartbeat(claim)))::float8 AS heartbeat_s_ago,
-       body.s3_key, body.ref_count::bigint AS ref_count,
+       content.s3_key, content.ref_count::bigint AS ref_count,
        -- As a recount would: see content/count_references.sql.
-       CASE WHEN body.content_hash IS NOT NULL THEN
+       CASE WHEN content.content_hash IS NOT NULL THEN
            (SELECT count(*) FROM pastes other
             WHERE other.content_hash = p.content_hash
               AND other.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED'))
@@ -28,8 +28,8 @@ SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.pending_s
                   ON c.id = other.claim_id AND c.claimed_at = other.deletion_initiated_at
               WHERE other.content_hash = p.content_hash
                 AND other.deletion_status = 'DELETION_IN_PROGRESS'
-                AND c.decremented_at IS NULL) END AS holders
+                AND c.decremented_at IS NULL) END AS refs
 FROM pastes p
 LEFT JOIN deletion_claims claim ON claim.id = p.claim_id
-LEFT JOIN content body ON body.content_hash = p.content_hash
+LEFT JOIN content ON content.content_hash = p.content_hash
 WHERE p.short_code = $1

@@ -1,6 +1,6 @@
--- Requeue dead letters: due again at once, for one more attempt. `attempts` and `last_error` stay, so
--- that a row that killed its workers runs alone again; one that failed by itself runs in a full batch.
--- $1 short codes (NULL = any), $2 a piece of last_error (NULL = any), $3 max attempts, $4 rows per
+-- Requeues dead letters: due now, for one more attempt. `attempts` and `last_error` stay, so that a
+-- row that killed its workers runs alone again; a row that failed by itself runs in a full batch.
+-- $1 short codes (NULL = any), $2 part of last_error (NULL = any), $3 max attempts, $4 rows per
 -- statement.
 -- Fewer rows than $4: none are left.
 WITH chosen AS MATERIALIZED (

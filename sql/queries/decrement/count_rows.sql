@@ -1,5 +1,5 @@
--- Decrement: how many rows are still the claim's?
--- $1 claim id. Fewer than it claimed: something else has deleted pastes, or has put them back.
+-- Decrement: how many rows does the claim still have?
+-- $1 claim id. Always one row. Fewer than were claimed: something else deleted or reset pastes.
 SELECT count(*) AS rows
 FROM pastes
 WHERE claim_id = $1

@@ -1,4 +1,4 @@
--- Decrement, careful: which of these content rows are there? Those that could not be locked are another
--- transaction's; the others are missing.
+-- Decrement, row by row: which of these content rows exist? Of those that could not be locked, these
+-- are locked by another transaction; the rest are missing.
 -- $1 content hashes.
 SELECT content_hash FROM content WHERE content_hash = ANY ($1)

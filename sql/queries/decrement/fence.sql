@@ -1,7 +1,8 @@
--- Decrement, first statement: the fence. Stamps the marker that the whole batch lets go of its
--- references in this transaction, and heartbeats.
+-- Decrement, first statement: the fence. Records that the references of the whole batch are subtracted
+-- in this transaction, and counts as a heartbeat.
 -- $1 claim id, $2 worker uuid.
--- Zero rows: reset, or decremented already by a transaction whose answer was lost: read the claim.
+-- Zero rows: the claim was reset, or already decremented by a transaction whose answer was lost. Read
+-- the claim back.
 UPDATE deletion_claims
 SET decremented_at = now(), heartbeat_at = now()
 WHERE id = $1 AND worker = $2

@@ -1,14 +1,13 @@
--- Decrement, second statement: lock the batch's content rows, in hash order so that two batches
--- that share bodies never wait for each other in a circle. (A careful try appends SKIP LOCKED, and
--- waits for nobody.)
+-- Decrement, second statement: locks the batch's content rows, in hash order, so that two batches that
+-- share content never deadlock. (Row by row, SKIP LOCKED is appended and nothing is waited for.)
 -- $1 content hashes, $2 claim id.
--- A hash that is missing from the answer has no content row: drift. (Or it is locked, see above.)
+-- Zero rows for a hash: it has no content row (drift), or, with SKIP LOCKED, the row is locked.
 SELECT content_hash, s3_key, coalesce(size_bytes, 0)::bigint AS size_bytes,
        coalesce(ref_count, 0)::bigint AS ref_count,
-       -- Stored again since this batch was claimed: its references were never part of that count.
+       -- Stored again since this batch was claimed: the count never included its references.
        coalesce(created_at > (SELECT claimed_at FROM deletion_claims WHERE id = $2), false)
            AS is_newer,
-       -- Cannot be true: from when the clock was ahead. Whether it was stored again is not known then.
+       -- Written while the clock was ahead: whether it was stored again is unknown.
        coalesce(created_at > clock_timestamp(), false) AS is_from_the_future,
        -- As in content_odd_key_idx, which is empty almost everywhere.
        EXISTS (SELECT FROM content odd

@@ -1,4 +1,5 @@
--- Decrement: subtract this batch's references from bodies that live on. The rows are locked.
+-- Decrement: subtracts this batch's references from content that other pastes still reference. The
+-- content rows are locked.
 -- $1 content hashes, $2 references to subtract from each.
 UPDATE content
 SET ref_count = content.ref_count - batch.refs

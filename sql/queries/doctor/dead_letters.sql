@@ -1,5 +1,5 @@
--- Doctor: pastes that failed for good, and why the one did that has waited longest.
--- $1 where counting ends.
+-- Doctor: the number of dead letters, and the error of the one that has waited longest.
+-- $1 highest number to count to.
 -- Always one row.
 SELECT count(*) AS dead_letters,
        (array_agg(short_code ORDER BY expires_at))[1] AS oldest,

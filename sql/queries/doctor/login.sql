@@ -1,5 +1,5 @@
--- Doctor: who is it that asks, and what is this login beside a worker?
--- Always one row.
+-- Doctor: which login is this, and what other roles does it have besides that of a worker?
+-- Parameters: none. Always one row.
 SELECT quote_ident(current_user) AS login,
        rolsuper AS is_superuser,
        coalesce(pg_has_role(current_user,

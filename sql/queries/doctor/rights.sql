@@ -1,6 +1,7 @@
--- Doctor: what a worker needs, by sql/roles.sql, and whether this login and the group have it.
--- One row for each right; `what` is as a person would write it. No row for a table that is not
--- there: the check of the schema names that.
+-- Doctor: the rights that a worker needs according to sql/roles.sql, and whether this login and the
+-- group role have them.
+-- Parameters: none. One row for each right; `what` is its name for a message. No row for a table that
+-- is missing: the check of the schema reports that.
 WITH needed (target, privilege, columns) AS (VALUES
     ('pastes', 'DELETE', NULL),
     ('pastes', 'SELECT', '{short_code,expires_at,deletion_status,deletion_initiated_at,claim_id,attempts,retry_at,pending_s3_key,last_error,content_hash}'::name[]),

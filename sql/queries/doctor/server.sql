@@ -1,5 +1,5 @@
--- Doctor: which server is this, and does it take writes?
--- Always one row.
+-- Doctor: the server's version, and whether it accepts writes.
+-- Parameters: none. Always one row.
 SELECT current_setting('server_version') AS version,
        current_setting('server_version_num')::int AS version_num,
        pg_is_in_recovery() AS standby,

@@ -1,7 +1,7 @@
--- Doctor: who follows this server, and does a COMMIT wait for one of them? Base backups that are
--- under way and logical subscribers are no standbys.
--- Without pg_monitor the states are NULL: such a standby is counted, but not visible.
--- Always one row.
+-- Doctor: how many standbys does this server have, and does a COMMIT wait for one of them? Running base
+-- backups and logical subscribers are not standbys.
+-- Without pg_monitor the states are NULL: such a standby is counted, but not as `visible`.
+-- Parameters: none. Always one row.
 SELECT pg_is_in_recovery() AS is_standby,
        current_setting('synchronous_standby_names') AS wanted,
        count(*) AS standbys,

@@ -1,6 +1,7 @@
--- Doctor: times in the future, from when the server's clock was ahead, as a sweep corrects them
--- (watchdog/correct_heartbeats.sql, watchdog/correct_times.sql), and of content, in a random part of its pages.
--- $1 longest backoff in seconds, $2 where counting ends.
+-- Doctor: times in the future, written while the server's clock was ahead: those that a sweep corrects
+-- (watchdog/correct_heartbeats.sql, watchdog/correct_times.sql), and content.created_at in a random
+-- sample of pages.
+-- $1 longest backoff in seconds, $2 highest number to count to.
 -- Always one row.
 SELECT
     (SELECT count(*) FROM deletion_claims

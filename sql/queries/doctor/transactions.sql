@@ -1,6 +1,6 @@
--- Doctor: transactions that stay open keep vacuum from removing what the nights have deleted.
--- $1 how old they must be, in seconds.
--- Always one row; without pg_monitor other roles' transactions are not seen.
+-- Doctor: long transactions, which keep vacuum from removing the rows that runs have deleted.
+-- $1 minimum age in seconds.
+-- Always one row; without pg_monitor the transactions of other roles are not visible.
 SELECT count(*) AS open,
        coalesce(max(age_s), 0)::float8 AS oldest_s,
        (array_agg(who ORDER BY age_s DESC))[1] AS who,

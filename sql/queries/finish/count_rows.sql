@@ -1,8 +1,8 @@
--- Finish, last statement: what this claim deleted, for history and metrics.
--- The keys are gone; kept, they would be most of the history (75 KB a claim, measured).
--- $1 claim id, $2 rows deleted, $3 finish ms, $4 pastes that were failed, $5 dead letters among
--- them, $6 ages at deletion; $7 pending_owners, $8 their keys: objects that are still there, and no row could
--- take over their keys (see reset/end_claim.sql).
+-- Finish, last statement: records what this claim deleted, for history and metrics, and clears its keys:
+-- the objects are deleted, and the keys would be most of the history (75 KB a claim, measured).
+-- $1 claim id, $2 rows deleted, $3 finish ms, $4 failed pastes, $5 dead letters among them, $6 ages at
+-- deletion; $7 pending owners and $8 their keys: objects that still exist and whose keys no row could
+-- take over (see reset/end_claim.sql).
 UPDATE deletion_claims
 SET rows_deleted = $2, finish_ms = $3, pending_owners = nullif($7::text[], '{}'),
     pending_s3_keys = nullif($8::text[], '{}'),

@@ -1,6 +1,6 @@
--- Finish, careful: which of the batch's rows are there, and which still belong to the claim?
+-- Finish, row by row: which of the batch's rows exist, and which still belong to the claim?
 -- $1 short codes, $2 claim id.
--- A short code that is missing from the answer was deleted by something else.
+-- Zero rows for a short code: something else deleted the paste.
 SELECT short_code,
        coalesce(claim_id = $2::bigint AND deletion_status = 'DELETION_IN_PROGRESS', false) AS is_ours
 FROM pastes

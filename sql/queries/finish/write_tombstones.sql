@@ -1,4 +1,4 @@
--- Finish, when tombstones are kept: the pastes stay as rows without a body.
+-- Finish, with retention.tombstones: keeps the pastes as rows without content.
 -- $1 claim id, $2 short codes (NULL = the whole claim). By id and time, as in finish/delete_rows.sql.
 UPDATE pastes
 SET deletion_status = 'DELETED',
@@ -10,5 +10,5 @@ SET deletion_status = 'DELETED',
 WHERE claim_id = $1
   AND deletion_status = 'DELETION_IN_PROGRESS'
   AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
-  -- Looked up in a hash table; `= ANY ($2)` would compare each row with all of them.
+  -- A hash table of $2; `= ANY ($2)` would compare each row with every element.
   AND ($2::text[] IS NULL OR short_code IN (SELECT unnest($2::text[])))

@@ -1,5 +1,6 @@
--- How many pastes are due, counted no further than a cap. Walks the index, some seconds a million.
+-- Counts the pastes that are due, up to a cap. Walks the index: some seconds for a million.
 -- $1 cap.
+-- Always one row.
 SELECT count(*) AS due
 FROM (SELECT
       FROM pastes

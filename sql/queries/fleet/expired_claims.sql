@@ -1,6 +1,6 @@
--- Doctor: workers that hold claims and have been silent, the longest one first.
--- $1 for how long, in seconds.
--- Zero rows: whoever holds something has been heard of.
+-- Doctor: workers with open claims and no recent heartbeat, the oldest heartbeat first.
+-- $1 minimum age of the heartbeat in seconds.
+-- Zero rows: every worker with an open claim has a recent heartbeat.
 SELECT worker, sum(rows_claimed)::bigint AS pastes,
        (extract(epoch FROM now()) - extract(epoch FROM min(cleanup_last_heartbeat(deletion_claims))))::float8 AS heartbeat_age_s
 FROM deletion_claims

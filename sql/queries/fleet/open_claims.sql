@@ -1,5 +1,7 @@
--- Status: open claims by worker, with their last heartbeat and the first claims' numbers. A time in the
--- future has a negative age; the difference of epochs is infinite where that of times is an error.
+-- Status: open claims by worker, with the oldest heartbeat and the ids of the first five claims. A time
+-- in the future has a negative age. Ages are differences of epochs, which may be infinite; a difference
+-- of infinite times is an error.
+-- Parameters: none. Zero rows: there are no open claims.
 SELECT worker, host, count(*) AS claims, sum(rows_claimed)::bigint AS pastes,
        (extract(epoch FROM now()) - extract(epoch FROM min(cleanup_last_heartbeat(deletion_claims))))::float8 AS heartbeat_age_s,
        (extract(epoch FROM now()) - extract(epoch FROM min(claimed_at)))::float8 AS oldest_claim_s,

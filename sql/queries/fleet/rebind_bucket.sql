@@ -1,3 +1,3 @@
--- The bodies really moved: remember another bucket.
+-- Binds the database to another bucket, after the objects were moved there.
 -- $1 bucket, $2 prefix.
 UPDATE cleanup_fleet SET bucket = $1, prefix = $2

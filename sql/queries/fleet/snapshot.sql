@@ -1,10 +1,12 @@
--- The fleet at a glance, without the backlog's size. No full count: each is found by an index of few
--- rows. $1 stuck_after in seconds.
+-- A snapshot of the fleet, without the size of the backlog. Nothing is counted by a full scan: each
+-- number comes from an index with few rows.
+-- $1 stuck_after in seconds.
+-- Always one row.
 SELECT
     (SELECT extract(epoch FROM now() - greatest(expires_at, 'epoch'))::float8 FROM pastes
      WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
-       -- Those have no age; they are a figure of their own.
+       -- These have no age; expired_since_ever reports them.
        AND coalesce(retry_at, expires_at) > '-infinity' AND expires_at > '-infinity'
        AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
      ORDER BY coalesce(retry_at, expires_at) LIMIT 1) AS oldest_overdue_s,
@@ -35,14 +37,14 @@ FROM (SELECT count(*) AS claims, coalesce(sum(rows_claimed), 0)::bigint AS paste
              coalesce(sum(rows_deleted) FILTER (
                  WHERE coalesce(finished_at, reset_at) > now() - interval '1 minute'), 0)::bigint
                  AS deleted_1m,
-             -- A run that began ten seconds ago has not had a minute.
+             -- A run that began ten seconds ago has only been deleting for ten seconds.
              least(60, extract(epoch FROM now() - min(claimed_at) FILTER (
                  WHERE coalesce(finished_at, reset_at) > now() - interval '1 minute')))::float8
                  AS busy_s
       FROM deletion_claims
       WHERE (finished_at IS NOT NULL OR reset_at IS NOT NULL)
         AND coalesce(finished_at, reset_at) > now() - interval '24 hours'
-        -- Not from when the clock was ahead.
+        -- Leaves out times that were written while the clock was ahead.
         AND coalesce(finished_at, reset_at) < now() + interval '1 minute') AS lately,
      cleanup_fleet AS fleet
 LEFT JOIN (SELECT extract(epoch FROM ended_at)::float8 AS ended_s, findings_left

@@ -1,7 +1,7 @@
--- Which rules the data of an existing pastes or content has not proven yet.
--- Parameters: none. Zero rows: all proven by constraints and indexes, no table needs to be read.
--- Each row: `subject` (table.column), `problem` (follows the count), `remedy`, and `counting`,
--- the statement that counts the rows in the way.
+-- Which rules are not yet proven for the data of an existing pastes or content?
+-- Parameters: none. Zero rows: constraints and indexes prove all of them, no table needs to be read.
+-- Each row: `subject` (table.column), `problem` (follows the count), `remedy`, and `counting`, the
+-- statement that counts the rows that violate the rule.
 WITH columns AS (
     SELECT c.oid AS table_oid, c.relname AS table_name, a.attname AS column_name, a.attnum, a.attnotnull
       FROM pg_class c
@@ -49,7 +49,7 @@ SELECT 'pastes.attempts', 'rows are NULL', 'set each to 0',
        'SELECT count(*) FROM pastes WHERE attempts IS NULL'
   FROM columns WHERE table_name = 'pastes' AND column_name = 'attempts' AND NOT attnotnull
 UNION ALL
--- Not rows but statuses: a CHECK of the owner's that knows fewer than the three.
+-- Counts statuses, not rows: a CHECK of the table's owner that allows fewer than the three.
 SELECT 'pastes.deletion_status', format('of the statuses that the fleet writes are forbidden by the constraint %I', conname),
        'drop or widen that constraint',
        format('SELECT count(*) FROM (VALUES (''NOT_EXPIRED''::varchar), (''DELETION_IN_PROGRESS''), (''DELETED'')) AS pastes (deletion_status) WHERE NOT (%s)',

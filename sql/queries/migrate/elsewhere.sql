@@ -1,4 +1,4 @@
--- Tables that the migration would create although the service's own seem to be elsewhere: under
+-- Tables that the migration would create although the service seems to have its own elsewhere: under
 -- another name, in another schema, or with capitals that only a quoted name has.
 -- $1 postgres.schema is set: a second set of tables in that schema is intended.
 -- Zero rows: none. Each row: `problem` and `remedy`, for one line `problem: remedy`.
@@ -29,8 +29,9 @@ SELECT format('no schema of the search_path %s exists and may be used by %s',
        'create it, or set postgres.schema (CLEANUP_POSTGRES_SCHEMA)' AS remedy
  WHERE current_schema() IS NULL
 UNION ALL
--- One of the two alone: an empty content beside filled pastes makes a run delete all expired pastes
--- and none of their objects; empty pastes beside filled content make every body look like nobody's.
+-- Only one of the two exists. With an empty content beside filled pastes, a run would delete all
+-- expired pastes and none of their objects; with empty pastes beside filled content, all content
+-- would look unreferenced.
 SELECT format('%s exists in schema %s, but %s does not, and must not be created empty beside it%s',
               present.table_name, present.nspname, m.table_name,
               (SELECT '; found ' || string_agg(full_name, ', ' ORDER BY full_name)

@@ -1,7 +1,7 @@
--- Whether one of our indexes is there and usable.
--- Parameters: $1 the index's name.
--- Always one row: `ready` (it, or an index of the owner's that does the same, is valid) and
--- `leftover`, the statement that drops an INVALID one of that name (NULL: there is none).
+-- Does one of the fleet's indexes exist, and is it valid?
+-- $1 name of the index.
+-- Always one row: `ready` (it, or an equivalent index of the table's owner, is valid) and `leftover`,
+-- the statement that drops an INVALID index of that name (NULL: there is none).
 WITH on_our_tables AS (
     SELECT i.*, c.relname, n.nspname, am.amname
       FROM pg_index i

@@ -1,6 +1,7 @@
--- Who keeps a migration step from its lock: the longest transactions that hold one on our tables.
--- Parameters: none. Zero rows: nobody any more, or this user may not see them.
-SELECT format('%s is held by pid %s (%s, %s) in a transaction of %s',
+-- Which transactions keep a migration step from its lock? The longest ones that have a lock on the
+-- fleet's tables.
+-- Parameters: none. Zero rows: there are none any more, or this role may not see them.
+SELECT format('%s is locked by pid %s (%s, %s), whose transaction has been open for %s',
               string_agg(DISTINCT l.relation::regclass::text, ', '), a.pid,
               coalesce(nullif(a.application_name, ''), a.backend_type), coalesce(a.state, 'active'),
               date_trunc('second', clock_timestamp() - a.xact_start))

@@ -1,7 +1,7 @@
--- Moves the sequence of claim ids past every id in use; never back. One transaction of two statements.
--- The lock keeps every claim out: one that took an id between the look and the move could otherwise get
--- past the highest, and the move would hand out its id again.
--- Parameters: none. No rows that matter.
+-- Moves the sequence of claim ids past every id in use, never back. Two statements, one transaction.
+-- The lock keeps out every claim: one that took an id between the read and setval() could get past the
+-- highest id in use, and the sequence would return its id again.
+-- Parameters: none. The rows do not matter.
 LOCK TABLE deletion_claims IN SHARE ROW EXCLUSIVE MODE;
 SELECT setval(sequence, highest)
 FROM (SELECT pg_get_serial_sequence('deletion_claims', 'id')::regclass AS sequence) AS ids,

@@ -1,7 +1,8 @@
--- Triggers and rules of the owner that run inside the fleet's statements, and can stop or swallow them.
--- Parameters: none. Zero rows: none. Each row: `what`, as a person would name it.
+-- Triggers and rules of the table's owner that run inside the fleet's statements, and can make them fail
+-- or swallow them.
+-- Parameters: none. Zero rows: none. Each row: `what`, its name for a message.
 WITH touched (table_name, columns) AS (
-    -- What the fleet's UPDATEs set: `UPDATE OF` other columns never fires for it.
+    -- The columns that the fleet updates: `UPDATE OF` other columns never fires for it.
     VALUES ('pastes', '{deletion_status,deletion_initiated_at,claim_id,attempts,retry_at,pending_s3_key,last_error,content_hash}'::name[]),
            ('content', '{ref_count}'::name[])
 ), triggers AS (

@@ -1,4 +1,4 @@
--- What stands in the way of the migration, from the catalog alone, beside what migrate/table_rules.sql says.
+-- What prevents the migration, according to the catalog, in addition to migrate/table_rules.sql.
 -- Parameters: none. Zero rows: nothing.
 -- Each row: `verdict` ('refuse': only a person can fix it; 'blocker': can be removed; 'warning'),
 -- `finding` (one line for a person) and, for a blocker, `removal` (the statement that removes it).
@@ -25,27 +25,27 @@ SELECT 'refuse', format('%s belongs to %s, and %s may not alter it: migrate as i
                         table_name, relowner::regrole, current_user), NULL
   FROM ours WHERE relkind = 'r' AND NOT pg_has_role(relowner, 'USAGE')
 UNION ALL
-SELECT 'blocker', format('foreign key %I from pastes to content: the decrement deletes bodies that expired pastes still name, so it would fail every time, or CASCADE would destroy rows',
+SELECT 'blocker', format('foreign key %I from pastes to content: a decrement deletes content that expired pastes still reference, so it would always fail, or CASCADE would delete their rows',
                          conname),
        format('ALTER TABLE %s DROP CONSTRAINT IF EXISTS %I', conrelid::regclass, conname)
   FROM pg_constraint
  WHERE contype = 'f' AND conrelid = to_regclass('pastes') AND confrelid = to_regclass('content')
 UNION ALL
-SELECT 'blocker', 'NOT NULL on pastes.content_hash: NULL is how a row says that it gave up its reference',
+SELECT 'blocker', 'NOT NULL on pastes.content_hash: NULL marks a row without a reference',
        format('ALTER TABLE %s ALTER COLUMN content_hash DROP NOT NULL', table_oid::regclass)
   FROM columns WHERE table_name = 'pastes' AND column_name = 'content_hash' AND attnotnull
 UNION ALL
-SELECT 'warning', format('foreign key %I from %s to %s: rows that are still referenced cannot be deleted by the fleet (ON DELETE CASCADE and an index on the referencing column make it work)',
+SELECT 'warning', format('foreign key %I from %s to %s: rows that are still referenced cannot be deleted by the fleet (add ON DELETE CASCADE and an index on the referencing column)',
                          conname, conrelid::regclass, confrelid::regclass), NULL
   FROM pg_constraint
  WHERE contype = 'f' AND confdeltype IN ('a', 'r')
    AND confrelid IN (to_regclass('pastes'), to_regclass('content'))
    AND NOT (conrelid = to_regclass('pastes') AND confrelid = to_regclass('content'))
 UNION ALL
-SELECT 'warning', 'pastes.deletion_status may be NULL so far: rows without a status become NOT_EXPIRED, and statements that write NULL there (not those that leave it out) will be refused', NULL
+SELECT 'warning', 'pastes.deletion_status is nullable: rows without a status become NOT_EXPIRED, and statements that write NULL (not those that omit the column) will be refused', NULL
   FROM columns
  WHERE table_name = 'pastes' AND column_name = 'deletion_status' AND NOT attnotnull
 UNION ALL
-SELECT 'warning', 'content.created_at may be NULL: such content counts as old to a decrement and to an audit; fill it, then ALTER TABLE content ALTER COLUMN created_at SET NOT NULL', NULL
+SELECT 'warning', 'content.created_at is nullable: decrements and audits treat content without it as old; fill it, then run ALTER TABLE content ALTER COLUMN created_at SET NOT NULL', NULL
   FROM columns
  WHERE table_name = 'content' AND column_name = 'created_at' AND NOT attnotnull;

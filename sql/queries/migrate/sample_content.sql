@@ -1,5 +1,6 @@
--- Of a random part of the pastes that need content: how many have no content row?
--- $1 percent of the table's pages, 100 = all of them. Always one row.
+-- Of a random sample of the pastes that need content, how many have no content row?
+-- $1 percent of the table's pages, 100 = all of them.
+-- Always one row.
 SELECT count(*) AS sampled,
        count(*) FILTER (WHERE NOT EXISTS (SELECT FROM content c
                                            WHERE c.content_hash = p.content_hash)) AS missing

@@ -1,6 +1,6 @@
 -- The newest migration that this database has completed, and the subscription that fills its tables.
--- Parameters: none. Always one row; `schema_version` is NULL when no migration was completed,
--- `subscription` when there is none. A disabled one counts: its tables are a copy all the same.
+-- Parameters: none. Always one row; `schema_version` is NULL if no migration is complete,
+-- `subscription` is NULL if there is none. A disabled subscription counts: its tables are a copy, too.
 -- 42P01 (undefined_table) means that the database was never migrated.
 SELECT (SELECT max(version) FROM cleanup_migrations) AS schema_version,
        (SELECT format('%s is the target of subscription %I', r.srrelid::regclass, s.subname)

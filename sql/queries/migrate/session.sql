@@ -1,5 +1,5 @@
--- Settings of the session that migrates. A step may be long (statement_timeout off) but must not
--- wait long for a lock, since everybody who comes later queues up behind it.
+-- Settings of the session that migrates. A step may take long (statement_timeout off), but must not wait
+-- long for a lock: every later statement on the table queues behind it.
 -- Parameters: none. No rows.
 SET client_min_messages = warning;
 SET default_transaction_isolation = 'read committed';

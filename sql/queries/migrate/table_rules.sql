@@ -1,14 +1,14 @@
--- What about the tables keeps the fleet from working on them, from the catalog alone. Read by `migrate`
--- before it changes anything, at every start of a program, and by the doctor.
--- $1 the tables are migrated: what `migrate` adds must be there.
+-- What about the tables keeps the fleet from working on them, according to the catalog. Read by
+-- `migrate` before it changes anything, by every program when it starts, and by the doctor.
+-- $1 the tables are migrated: what `migrate` adds must exist.
 -- Zero rows: nothing. Each row: `problem` and `remedy`, for one line `problem: remedy`.
 WITH ours AS (
     SELECT t AS table_name, c.oid, c.relkind, c.relispartition, c.relnamespace
       FROM unnest(ARRAY['pastes', 'content', 'deletion_claims', 'cleanup_fleet', 'cleanup_migrations']) AS t
       LEFT JOIN pg_class c ON c.oid = to_regclass(t)
 ), wanted (table_name, column_name, essential, not_null, exact, types) AS (
-    -- `essential`: migrate cannot add it. `not_null`: 1 always, 2 once migrated. `exact`: a precision
-    -- below microseconds breaks a comparison with a time of another table.
+    -- `essential`: migrate cannot add it. `not_null`: 1 always, 2 once migrated. `exact`: with less
+    -- than microseconds, comparisons with a time of another table go wrong.
     VALUES ('pastes', 'short_code', true, 1, false, ARRAY['text', 'character varying']),
            ('pastes', 'content_hash', true, 0, false, ARRAY['bytea']),
            ('pastes', 'expires_at', true, 0, false, ARRAY['timestamp with time zone']),
@@ -51,10 +51,10 @@ SELECT format('%s is partitioned', table_name), 'partitioned tables are not supp
 UNION ALL
 -- The same short code may be expired in a child and live in the parent: a claim of the one would
 -- delete the other.
-SELECT format('%s inherits from %s, so that statements on %2$s reach the rows of both',
+SELECT format('%s inherits from %s, so statements on %2$s also affect its rows',
               i.inhrelid::regclass, i.inhparent::regclass),
        CASE WHEN c.relispartition
-            THEN format('run ALTER TABLE %s FAIL_ROWS PARTITION %s', i.inhparent::regclass, i.inhrelid::regclass)
+            THEN format('run ALTER TABLE %s DETACH PARTITION %s', i.inhparent::regclass, i.inhrelid::regclass)
             ELSE format('run ALTER TABLE %s NO INHERIT %s', i.inhrelid::regclass, i.inhparent::regclass) END
   FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid
@@ -77,29 +77,30 @@ SELECT format('%s.%s is %s', table_name, column_name, full_type),
        format('%s is needed', array_to_string(types, ' or '))
   FROM columns WHERE type <> ALL (types)
 UNION ALL
-SELECT format('%s.%s is %s, and times of less than a microsecond''s precision cannot be compared with others',
+SELECT format('%s.%s is %s, but microsecond precision is needed to compare it with other times',
               table_name, column_name, full_type),
        format('run ALTER TABLE %s ALTER COLUMN %I TYPE timestamptz', table_oid::regclass, column_name)
   FROM columns WHERE exact AND type = ANY (types) AND atttypmod BETWEEN 0 AND 5
 UNION ALL
--- It takes different keys for equal, and knows neither LIKE nor regular expressions.
+-- Such a collation treats different keys as equal, and supports neither LIKE nor regular
+-- expressions.
 SELECT format('%s.%s has the non-deterministic collation %I', table_name, column_name, l.collname),
        format('run ALTER TABLE %s ALTER COLUMN %I TYPE %s COLLATE "default"', table_oid::regclass,
               column_name, full_type)
   FROM columns c JOIN pg_collation l ON l.oid = c.attcollation
  WHERE NOT l.collisdeterministic
 UNION ALL
-SELECT format('pastes.deletion_status is %s', full_type), 'it must hold 20 characters'
+SELECT format('pastes.deletion_status is %s', full_type), 'it must have room for 20 characters'
   FROM columns
  WHERE table_name = 'pastes' AND column_name = 'deletion_status' AND type = 'character varying'
    AND atttypmod BETWEEN 0 AND 23 -- a varchar's typmod is its length + 4
 UNION ALL
-SELECT format('%s.%s may be NULL', table_name, column_name),
+SELECT format('%s.%s is nullable', table_name, column_name),
        format('run ALTER TABLE %s ALTER COLUMN %I SET NOT NULL', table_oid::regclass, column_name)
   FROM columns WHERE NOT attnotnull AND (not_null = 1 OR (not_null = 2 AND $1::boolean))
 UNION ALL
 SELECT CASE WHEN late IS NULL THEN format('%s.%s is %s but not unique', table_name, column_name, full_type)
-            ELSE format('%s.%s is unique by %s, which is DEFERRABLE, so that two rows may share a value until COMMIT and ON CONFLICT does not take it',
+            ELSE format('%s.%s is unique only through %s, which is DEFERRABLE: two rows may share a value until COMMIT, and ON CONFLICT does not accept it',
                         table_name, column_name, late::regclass) END,
        CASE WHEN late IS NULL THEN 'it must be the primary key or have a unique index of its own'
             ELSE format('run CREATE UNIQUE INDEX CONCURRENTLY ON %s (%I)', table_oid::regclass, column_name) END

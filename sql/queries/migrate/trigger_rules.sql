@@ -12,7 +12,7 @@ WITH wanted AS (
                        ELSE 'does not fire in every session (session_replication_role)' END) AS problem
       FROM wanted WHERE tgenabled IS DISTINCT FROM 'A'
     UNION ALL
-    -- After ALTER SCHEMA … RENAME it finds no table any more, and no claim can be reset.
+    -- After ALTER SCHEMA … RENAME the function no longer finds its tables, and no claim can be reset.
     SELECT format('the trigger function pastes_verify_content has the search_path %s, but content is in schema %s',
                   coalesce((SELECT substr(setting, 13) FROM unnest(settings) AS setting
                              WHERE starts_with(setting, 'search_path=')), 'of its caller'),
@@ -23,7 +23,7 @@ WITH wanted AS (
      WHERE name = 'pastes_verify_content' AND function IS NOT NULL
        AND NOT settings @> ARRAY[format('search_path=%s, pg_temp', home)]
     UNION ALL
-    SELECT format('the trigger function pastes_verify_content runs as %s, who may not read deletion_claims',
+    SELECT format('the trigger function pastes_verify_content runs as %s, which may not read deletion_claims',
                   f.proowner::regrole)
       FROM wanted JOIN pg_proc f ON f.oid = wanted.function
      WHERE name = 'pastes_verify_content' AND to_regclass('deletion_claims') IS NOT NULL

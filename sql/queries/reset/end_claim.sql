@@ -1,8 +1,8 @@
--- Reset, last statement: the claim is over; every later write of its worker is fenced off.
--- $1 claim id, $2 reason, $3 pastes that became dead letters; $4 pending_owners, $5 their keys: what no row
--- could take over. It stays here until a sweep puts these rows back (watchdog/stranded_keys_taken.sql); a claim
--- that keeps keys is never pruned.
--- Returns how many rows still carry the claim's id.
+-- Reset, last statement: ends the claim; every later write of its worker is fenced off.
+-- $1 claim id, $2 reason, $3 pastes that became dead letters; $4 pending owners and $5 their keys, which
+-- no row could take over. These stay in the claim until a sweep resets their rows
+-- (watchdog/stranded_keys_taken.sql); a claim that still has keys is never pruned.
+-- Always one row: how many rows still have the claim's id (`stranded`).
 UPDATE deletion_claims
 SET reset_at = now(), reset_reason = $2, dead_letters = coalesce(dead_letters, 0) + $3,
     pending_owners = nullif($4::text[], '{}'), pending_s3_keys = nullif($5::text[], '{}')

@@ -1,7 +1,7 @@
--- Reset, careful: lock the claim's rows as far as nobody else has them locked, in hash order as in
--- reset/reset_rows.sql.
+-- Reset, row by row: locks the claim's rows, except those that another transaction has locked, in hash
+-- order as in reset/reset_rows.sql.
 -- $1 claim id.
--- Zero rows: none is left, or others hold all of them.
+-- Zero rows: none are left, or other transactions have locked all of them.
 SELECT short_code
 FROM pastes
 WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'

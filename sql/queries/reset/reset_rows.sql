@@ -1,14 +1,16 @@
--- Reset: all pastes of a claim go back to NOT_EXPIRED.
--- $1 claim id, $2 decremented (its rows hold no reference any more), $3 counts as an attempt (the
--- worker fell silent) or not (released), $4 last_error (NULL = keep), $5 dead-letter at this
--- many attempts (NULL = never: only a row that failed alone is dead-lettered),
--- $6 backoff cap in seconds, $7 class (see claim/claim.sql) from which a row runs alone in its process,
--- $8 short codes (NULL = all of the claim), $9 true when they come last from now on, for every paste of it
--- failed. By the claim's id and its time, as in finish/delete_rows.sql.
--- In hash order: the trigger pastes_verify_content locks their bodies one by one, and a decrement locks its
--- own in that order, too, so that the two seldom wait for each other. A row whose body it cannot lock
--- stays in progress under no claim.
-WITH back AS MATERIALIZED (
+-- Reset: sets the pastes of a claim back to NOT_EXPIRED.
+-- $1 claim id, $2 decremented (its rows have no reference any more), $3 counts as an attempt (the lease
+-- expired) or not (released), $4 last_error (NULL = keep), $5 number of attempts that makes a dead
+-- letter (NULL = never: only a row that failed alone becomes one), $6 backoff cap in seconds, $7 class
+-- (see claim/claim.sql) from which a row runs alone in its process, $8 short codes (NULL = all of the
+-- claim), $9 true if they are to be tried last, because every paste of the claim failed.
+-- By the claim's id and its time, as in finish/delete_rows.sql.
+-- In hash order: the trigger pastes_verify_content locks their content rows one by one, and a decrement
+-- locks its own in that order, too, so that the two seldom wait for each other. A row whose content row
+-- cannot be locked stays in progress without a claim (`is_deferred`).
+-- Fewer rows than expected: a trigger swallows the UPDATE. `is_changed` false: a trigger undoes it, and
+-- the row still has its claim.
+WITH chosen AS MATERIALIZED (
     SELECT short_code
     FROM pastes
     WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
@@ -26,14 +28,13 @@ SET deletion_status = 'NOT_EXPIRED',
     retry_at = CASE
         WHEN $9::boolean THEN now() + $6::float8 * interval '1 second'
         WHEN NOT $3::boolean THEN retry_at
-        -- One that failed by itself had company, so that nothing tells whose fault the death was.
+        -- A row that failed by itself shared its batch: which row killed the worker is unknown.
         WHEN attempts >= $7::int AND attempts + 1 >= $5::int
              AND (last_error IS NULL OR starts_with(last_error, 'worker lease expired')) THEN 'infinity'
         ELSE now() + least((greatest(attempts, 0) + 1) ^ 2, $6::float8) * interval '1 second'
     END,
     last_error = coalesce($4, last_error)
-FROM back
-WHERE pastes.short_code = back.short_code
--- A trigger may undo it: then the row still has its claim.
-RETURNING retry_at = 'infinity' AS dead_letter, deletion_status = 'DELETION_IN_PROGRESS' AS waits,
+FROM chosen
+WHERE pastes.short_code = chosen.short_code
+RETURNING retry_at = 'infinity' AS dead_letter, deletion_status = 'DELETION_IN_PROGRESS' AS is_deferred,
           claim_id IS NULL AS is_changed

@@ -1,5 +1,7 @@
--- Reset of a decremented claim whose pending_owners are not all there: rows that owe nothing yet.
--- $1 claim id, $2 how many are needed, $3 rows that can be changed (NULL = all).
+-- Reset of a decremented claim, if some pending owners no longer exist or cannot be changed: rows of the
+-- claim without a pending object delete, which can take over the keys.
+-- $1 claim id, $2 maximum rows, $3 rows that can be changed (NULL = all).
+-- Zero rows: there are none.
 SELECT short_code
 FROM pastes
 WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS' AND pending_s3_key IS NULL

@@ -1,4 +1,5 @@
--- Start of a run: rows that could not be claimed and have been claimed or deleted since.
+-- Start of a run: deletes entries for rows that have since been claimed or deleted.
+-- Parameters: none.
 DELETE FROM cleanup_unclaimable
 WHERE NOT EXISTS (SELECT FROM pastes
                   WHERE pastes.short_code = cleanup_unclaimable.short_code

@@ -1,5 +1,6 @@
--- Brake: of the pastes that come next, how many have content that is not there?
--- $1 how many to look at.
+-- Safety brake: of the pastes that are due first, how many have no content row?
+-- $1 maximum pastes.
+-- Always one row.
 SELECT count(*) AS pastes, count(*) FILTER (WHERE content.content_hash IS NULL) AS missing
 FROM (SELECT content_hash
       FROM pastes

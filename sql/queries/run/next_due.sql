@@ -1,8 +1,8 @@
--- Look: is anything due? No low-water mark and no SKIP LOCKED, so that a row under another
--- worker's uncommitted claim still counts: that claim may be rolled back.
--- $1 how far ahead to look for rows that back off, as an interval.
--- One row: the class (see claim/claim.sql) of the row that is due first (NULL = nothing is due), and the
--- milliseconds until the next backing-off row is due (NULL = none in sight).
+-- Is anything due, and when is the next retry? No low-water mark and no SKIP LOCKED, so that a row in
+-- another worker's uncommitted claim still counts: that claim may be rolled back.
+-- $1 how far ahead to search for rows that back off, as an interval.
+-- Always one row: the class (see claim/claim.sql) of the row that is due first (NULL = nothing is due),
+-- and the milliseconds until the next row that backs off is due (NULL = none within $1).
 SELECT
     (SELECT CASE WHEN last_error IS NULL OR starts_with(last_error, 'worker lease expired')
                  THEN least(greatest(attempts, 0), 32767) ELSE 0 END::smallint

@@ -1,11 +1,11 @@
--- A run writes down how far it is: at its start, every heartbeat, and at its end.
+-- Records the progress of a run: at its start, with every heartbeat, and at its end.
 -- $1 worker uuid, $2 host, $3 seconds since it started, $4 ended, $5 stopped because, $6 error,
--- $7 pastes, $8 objects, $9 bytes, $10 failed pastes, $11 what it waits for, $12 figures,
+-- $7 pastes, $8 objects, $9 bytes, $10 failed pastes, $11 what it waits for, $12 stats,
 -- $13 claims that the heartbeat could not reach: see cleanup_last_heartbeat().
--- A report that arrives after the last one changes nothing.
+-- A record that arrives after the last one changes nothing.
 INSERT INTO cleanup_runs AS run
     (worker, host, started_at, seen_at, ended_at, stopped_because, error,
-     rows_deleted, objects_deleted, bytes_freed, rows_failed, waiting_for, figures, busy_claims)
+     rows_deleted, objects_deleted, bytes_freed, rows_failed, waiting_for, stats, busy_claims)
 VALUES ($1, $2, now() - $3::float8 * interval '1 second', now(), CASE WHEN $4 THEN now() END, $5, $6,
         $7, $8, $9, $10, $11, $12::text::jsonb, $13)
 ON CONFLICT (worker) DO UPDATE
@@ -18,6 +18,6 @@ SET seen_at = excluded.seen_at,
     bytes_freed = excluded.bytes_freed,
     rows_failed = excluded.rows_failed,
     waiting_for = excluded.waiting_for,
-    figures = excluded.figures,
+    stats = excluded.stats,
     busy_claims = excluded.busy_claims
 WHERE run.ended_at IS NULL

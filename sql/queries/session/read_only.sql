@@ -1,3 +1,4 @@
--- Does this session take no writes? "on" on a standby, and where default_transaction_read_only says
--- so. Asked before a connection of a pool is used again.
+-- Does this session accept no writes? "on" on a standby, and with default_transaction_read_only. Checked
+-- before a pooled connection is used again.
+-- Parameters: none. Always one row.
 SHOW transaction_read_only

@@ -1,4 +1,5 @@
--- Does this session look for its tables in the schema $1, and nowhere else?
+-- Does this session find its tables in one schema only?
+-- $1 name of the schema.
 -- Zero rows: there is no such schema.
 SELECT has_schema_privilege(oid, 'USAGE') AS usable,
        current_schemas(false) = ARRAY[nspname] AS is_path,

@@ -1,6 +1,7 @@
--- Sweep: open claims with a heartbeat in the future, from when the server's clock was ahead, would never
--- be reset. It becomes now: a worker that lives sends the next one in time, and another has stuck_after.
--- Parameters: none. Zero rows: there are none, or their workers hold them.
+-- Sweep: corrects heartbeats in the future, written while the server's clock was ahead: such a claim
+-- would never be reset. The heartbeat becomes now: a live worker sends the next one in time, and the
+-- claim of a dead one expires after stuck_after.
+-- Parameters: none. Zero rows: there are none, or their workers have locked them.
 UPDATE deletion_claims SET heartbeat_at = now()
 WHERE id = ANY (ARRAY(
     SELECT id FROM deletion_claims

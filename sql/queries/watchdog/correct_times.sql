@@ -1,9 +1,11 @@
--- Sweep: rows whose times cannot be true. In progress without a claim, or a tombstone, since no time or
--- since the future: since now. Backing off for longer than any setting allows: as if it had failed just
--- now. The server's clock was ahead once, and they would be hidden until it gets there.
--- Not the rows of claims: these know their rows by this time. Not 'infinity' as retry_at: a dead letter.
+-- Sweep: corrects times that cannot be right. A row in progress without a claim, or a tombstone, whose
+-- time is missing or in the future: the time becomes now. A backoff longer than any setting allows: it
+-- starts again now. They were written while the server's clock was ahead, and would hide these rows
+-- until that time.
+-- Leaves out rows of claims, which are recognised by this time, and 'infinity' as retry_at, which marks
+-- a dead letter.
 -- $1 rows of each kind per statement, $2 longest backoff in seconds, $3 backoff cap in seconds.
--- As many rows as $1, or more: there may be others.
+-- $1 rows or more: there may be others.
 WITH ageless AS MATERIALIZED (
     SELECT short_code FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND deletion_initiated_at IS NULL

@@ -1,6 +1,8 @@
--- Adds ended claims to the totals and marks them, in one statement: nothing counts twice, whoever is
--- killed. A histogram is one total per upper bound (not cumulated), and its "sum".
+-- Adds ended claims to the totals and marks them as counted, in one statement: nothing is counted twice,
+-- even if a watchdog is killed. A histogram is one total for each upper bound (not cumulative), and its
+-- "sum".
 -- $1 claims per statement, $2 upper bounds of durations in ms, ascending.
+-- Always one row. `counted` less than $1: none are left.
 WITH ended AS MATERIALIZED (
     SELECT *
     FROM deletion_claims
@@ -51,7 +53,7 @@ WITH ended AS MATERIALIZED (
 ), added AS (
     INSERT INTO cleanup_totals AS total (name, label, value)
     SELECT name, label, value FROM more WHERE value <> 0
-    -- In order: two watchdogs never wait for each other in a circle.
+    -- In order, so that two watchdogs never deadlock.
     ORDER BY name, label
     ON CONFLICT (name, label) DO UPDATE SET value = total.value + excluded.value
 )

@@ -1,6 +1,8 @@
--- One watchdog per tick: whoever gets this lock does the work; it ends with the transaction.
--- Also says which schema this is: nobody resets on one that was migrated behind their back, or that
--- has become the copy of another database by now.
+-- Elects one watchdog per transaction: the one that gets this lock does the work; the lock ends with the
+-- transaction.
+-- Also returns the schema version and the subscription: no watchdog resets on a database that was
+-- migrated meanwhile, or that has become the copy of another one.
+-- Parameters: none. Always one row.
 SELECT pg_try_advisory_xact_lock(hashtext('paste-cleanup'), hashtext('watchdog')) AS elected,
        (SELECT max(version) FROM cleanup_migrations) AS schema_version,
        (SELECT format('%s is the target of subscription %I', r.srrelid::regclass, s.subname)

@@ -1,6 +1,7 @@
--- While the server was down nobody could heartbeat: silence proves nothing until workers had a chance.
--- $1 stuck_after in seconds, $2 how long a worker needs to be heard, in seconds.
--- One row: how many seconds to wait before claims are called silent; 0 when none looks so.
+-- While the server was down no worker could send a heartbeat, so old heartbeats prove nothing until
+-- workers have had time for a new one.
+-- $1 stuck_after in seconds, $2 time that a worker needs for a heartbeat, in seconds.
+-- Always one row: the seconds to wait before leases count as expired; 0 if none seems to be.
 SELECT CASE
     WHEN EXISTS (SELECT FROM deletion_claims
                  WHERE finished_at IS NULL AND reset_at IS NULL

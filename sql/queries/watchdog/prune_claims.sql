@@ -1,7 +1,8 @@
--- Prune: history that is older than its retention. Never an open claim, nor one that still
--- keeps keys of objects (see reset/end_claim.sql), nor one that is not in the totals yet, nor one with rows that
--- could not be put back: it alone knows whether they have let go of their references.
+-- Prune: deletes ended claims after retention.history. Never one that still has keys of objects (see
+-- reset/end_claim.sql), that is not in the totals yet, or whose rows could not be reset: it alone records
+-- whether their references were subtracted.
 -- $1 retention in seconds, $2 claims per statement.
+-- Fewer rows than $2: none are left.
 DELETE FROM deletion_claims
 WHERE id IN (
     SELECT id FROM deletion_claims

@@ -1,8 +1,8 @@
--- Stranded rows: rows that could not be put back because another transaction held their content row locked
--- (the trigger pastes_verify_content), and whose time has come. It costs them no attempt.
--- $1 is not needed here; $2 rows per transaction, $3 rows that this sweep has
--- tried already.
--- Zero rows: none are left, or others hold them.
+-- Stranded rows: rows that could not be reset because another transaction had locked their content row
+-- (the trigger pastes_verify_content), and whose retry_at has passed. It does not count as an attempt.
+-- $1 not used, but the same parameters as the other searches; $2 rows per transaction, $3 rows that this
+-- sweep has already tried.
+-- Zero rows: none are left, or other transactions have locked them.
 SELECT short_code, claim_id, false AS decremented, false AS counts, NULL::text AS kept_key
 FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'

@@ -1,4 +1,4 @@
--- Stranded rows: keys that rows have taken over leave the ended claims that kept them.
+-- Stranded rows: removes keys that rows have taken over from the ended claims that kept them.
 -- $1 claim ids, $2 keys.
 UPDATE deletion_claims
 SET (pending_owners, pending_s3_keys) = (

@@ -1,14 +1,13 @@
--- Stranded rows: rows in progress without a claim (something else marked them), by the seeds' rule:
--- deletion_initiated_at older than stuck_after.
--- $1 stuck_after in seconds, $2 rows per transaction, $3 rows that this sweep has
--- tried already.
--- Zero rows: none are left, or others hold them.
+-- Stranded rows: rows in progress without a claim (another program marked them) whose
+-- deletion_initiated_at is older than stuck_after.
+-- $1 stuck_after in seconds, $2 rows per transaction, $3 rows that this sweep has already tried.
+-- Zero rows: none are left, or other transactions have locked them.
 SELECT short_code, claim_id, false AS decremented, true AS counts, NULL::text AS kept_key
 FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL
   AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
-  -- Those wait for their content row: see watchdog/stranded_deferred.sql.
+  -- The others wait for their content row: see watchdog/stranded_deferred.sql.
   AND (retry_at IS NULL OR retry_at <= deletion_initiated_at OR retry_at = 'infinity')
   AND pastes.short_code <> ALL ($3::text[])
 ORDER BY deletion_initiated_at

@@ -1,2 +1,3 @@
--- The fleet's totals since the beginning: some hundred rows at most.
+-- The fleet's totals since its first run: some hundred rows at most.
+-- Parameters: none.
 SELECT name, label, value FROM cleanup_totals

@@ -1,5 +1,5 @@
-//! A reset that takes nothing for granted: another transaction holds a row of the claim locked, or a
-//! trigger or constraint refuses or swallows its UPDATE. All other rows are put back.
+//! A reset row by row, after the whole claim could not be reset: another transaction has locked a row, or
+//! a trigger or constraint refuses or swallows its UPDATE. All other rows are reset.
 
 use std::{
     collections::HashSet,
@@ -11,9 +11,9 @@ use tokio_postgres::{Error, Row, types::ToSql};
 use tracing::{error, warn};
 
 use super::{
-    LockedClaim, Reset, Why, close,
-    pending_keys::{OWNERS, PendingKey, assign_pending_keys, taken},
-    put_back,
+    LockedClaim, Reset, ResetReason, end_claim,
+    pending_keys::{ASSIGN_KEYS, PendingKey, assign_pending_keys, taken},
+    reset_rows,
 };
 use crate::{
     config::Settings,
@@ -27,13 +27,13 @@ use crate::{
 
 const LOCK: &str = sql!("reset/lock_rows");
 
-/// Puts back what can be put back. Nothing can: the claim stays open, if Postgres refused it. Without a
-/// refusal, some key found no row to take it over.
-pub(super) async fn reset_good(
+/// Resets the rows that can be reset. If none can, and Postgres refused the whole claim (`refusal`), the
+/// claim stays open. `refusal` is `None` if no row could take over a key.
+pub(super) async fn reset_row_by_row(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
     claim: &LockedClaim,
-    why: Why<'_>,
+    reason: ResetReason<'_>,
     refusal: Option<Error>,
 ) -> Result<Reset, Error> {
     transaction.batch_execute(ROW_BY_ROW).await?;
@@ -44,46 +44,47 @@ pub(super) async fn reset_good(
     let refused = refused_owners(transaction, claim, &codes).await?;
     codes.retain(|code| !refused.contains(code));
     let kept = assign_pending_keys(transaction, claim, Some(&codes)).await?;
-    let put_back = PutBack { settings, claim, why, rows: Mutex::default() };
-    let applied = apply_to_good(transaction, &codes, &Blame::default(), |_| false, &put_back).await;
+    let write = ResetRows { settings, claim, reason, rows: Mutex::default() };
+    let applied = apply_to_good(transaction, &codes, &Blame::default(), |_| false, &write).await;
     let failed = failed(applied)?;
     if let Some(refusal) = refusal {
         if failed.len() == codes.len() {
             return Err(refusal);
         }
         let id = claim.id;
-        warn!(claim = id, "claim {id}: not all pastes can be put back: {}", describe(&refusal));
+        warn!(claim = id, "claim {id}: resetting its pastes row by row: {}", describe(&refusal));
     }
     for bad in &failed {
-        error!("paste {:?} cannot be put back: {}", bad.unit, bad.error);
+        error!(claim = claim.id, "cannot reset paste {:?}: {}", bad.unit, bad.error);
     }
     failpoint::reached("reset.good_reset");
-    let rows = put_back.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
-    close(transaction, settings, claim, why, &kept, &rows).await
+    let rows = write.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    end_claim(transaction, settings, claim, reason, &kept, &rows).await
 }
 
-/// Puts back some rows, and keeps what Postgres said of them.
-struct PutBack<'a> {
+/// Resets some rows, and keeps what Postgres returned for them.
+struct ResetRows<'a> {
     settings: &'a Settings,
     claim: &'a LockedClaim,
-    why: Why<'a>,
+    reason: ResetReason<'a>,
     rows: Mutex<Vec<Row>>,
 }
 
-impl Write<String> for PutBack<'_> {
+impl Write<String> for ResetRows<'_> {
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
-        let Self { settings, claim, why, rows } = self;
+        let Self { settings, claim, reason, rows } = self;
         Box::pin(async move {
-            let put = put_back(transaction, settings, claim, *why, Some(part)).await?;
-            // Those that a trigger leaves as they were are not among them.
-            let written = all_of(put.len() as u64, part.len())?;
-            rows.lock().unwrap_or_else(PoisonError::into_inner).extend(put);
+            let changed = reset_rows(transaction, settings, claim, *reason, Some(part)).await?;
+            // Rows that a trigger left unchanged are not included.
+            let written = all_of(changed.len() as u64, part.len())?;
+            rows.lock().unwrap_or_else(PoisonError::into_inner).extend(changed);
             Ok(written)
         })
     }
 }
 
-/// Rows that have an object to delete and cannot be changed: their keys must go to others.
+/// Returns the rows with a pending object delete that cannot be changed: other rows must take over their
+/// keys.
 async fn refused_owners(
     transaction: &mut Transaction<'_>,
     claim: &LockedClaim,
@@ -92,18 +93,22 @@ async fn refused_owners(
     let codes: HashSet<&String> = codes.iter().collect();
     let keys: Vec<PendingKey> =
         claim.keys.iter().filter(|(owner, _)| codes.contains(owner)).cloned().collect();
-    let hand_on = HandOn(claim.id);
-    let applied = apply_to_good(transaction, &keys, &Blame::default(), |_| false, &hand_on).await;
+    let write = AssignKeys(claim.id);
+    let applied = apply_to_good(transaction, &keys, &Blame::default(), |_| false, &write).await;
     let failed = failed(applied)?;
     for bad in &failed {
-        error!("paste {:?} cannot take over a key: {}", bad.unit.0, bad.error);
+        error!(
+            claim = claim.id,
+            "paste {:?} cannot take over the key of its object: {}", bad.unit.0, bad.error
+        );
     }
     Ok(failed.into_iter().map(|bad| bad.unit.0).collect())
 }
 
-struct HandOn(i64);
+/// Assigns some keys to their owners, rows of the claim with this id.
+struct AssignKeys(i64);
 
-impl Write<PendingKey> for HandOn {
+impl Write<PendingKey> for AssignKeys {
     fn write<'a>(
         &'a self,
         transaction: &'a Transaction<'_>,
@@ -112,14 +117,15 @@ impl Write<PendingKey> for HandOn {
         let (owners, keys): (Vec<&str>, Vec<&str>) =
             part.iter().map(|(owner, key)| (&**owner, &**key)).unzip();
         Box::pin(async move {
-            let told: [&(dyn ToSql + Sync); 4] = [&self.0, &owners, &keys, &None::<Vec<&str>>];
-            let found = transaction.query(OWNERS, &told).await?;
+            let parameters: [&(dyn ToSql + Sync); 4] =
+                [&self.0, &owners, &keys, &None::<Vec<&str>>];
+            let found = transaction.query(ASSIGN_KEYS, &parameters).await?;
             all_of(taken(&found).len() as u64, part.len())
         })
     }
 }
 
-/// Whether the rows or the database are to blame makes no difference here.
+/// Returns the rows that failed. Whether the rows or the database are at fault makes no difference here.
 fn failed<T>(applied: Result<Applied<T>, ApplyError<T>>) -> Result<Vec<Failed<T>>, Error> {
     match applied {
         Ok(applied) => Ok(applied.failed),

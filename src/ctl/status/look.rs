@@ -58,7 +58,7 @@ pub(super) struct Run {
     pub host: Option<String>,
     pub started_utc: String,
     pub took_s: f64,
-    /// `running`, `gone`, or why it stopped.
+    /// `running`, `dead`, or why it stopped.
     pub state: String,
     pub error: Option<String>,
     pub rows_deleted: i64,

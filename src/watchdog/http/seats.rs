@@ -1,5 +1,5 @@
-//! The bound on connections: when all seats are taken, the oldest connection that has not sent its
-//! request yet gives way to a newcomer.
+//! Bounds the number of connections: when all seats are taken, the oldest connection that has not sent
+//! its request yet gives way to a new one.
 
 use std::{
     future::pending,
@@ -11,7 +11,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-/// All seats.
+/// The seats of all connections.
 #[derive(Debug)]
 pub(super) struct Seats {
     size: usize,
@@ -25,7 +25,7 @@ struct State {
     gives_way: CancellationToken,
 }
 
-/// One connection's; free again when it is dropped.
+/// The seat of one connection; free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
     state: Arc<State>,
@@ -33,16 +33,17 @@ pub(super) struct Seat {
 }
 
 impl Seats {
+    /// Creates `size` free seats.
     pub(super) fn new(size: usize) -> Self {
         Self { size, taken: Mutex::default() }
     }
 
-    /// `None`: all are taken by connections that are being answered.
+    /// Takes a seat. `None`: all seats belong to connections whose request is being answered.
     pub(super) fn take(self: &Arc<Self>) -> Option<Seat> {
         let mut taken = self.lock();
         if taken.len() >= self.size {
-            let silent = |state: &Arc<State>| !state.has_its_request.load(Ordering::Acquire);
-            let oldest = taken.iter().position(silent)?;
+            let is_idle = |state: &Arc<State>| !state.has_its_request.load(Ordering::Acquire);
+            let oldest = taken.iter().position(is_idle)?;
             taken.remove(oldest).gives_way.cancel();
         }
         let state = Arc::<State>::default();
@@ -50,6 +51,7 @@ impl Seats {
         Some(Seat { state, all: Arc::clone(self) })
     }
 
+    /// Returns whether all seats are taken.
     pub(super) fn are_taken(&self) -> bool {
         self.lock().len() >= self.size
     }
@@ -60,12 +62,12 @@ impl Seats {
 }
 
 impl Seat {
-    /// From now on it stays until it is answered.
+    /// Marks that the request has arrived: from now on the seat is kept until it is answered.
     pub(super) fn has_its_request(&self) {
         self.state.has_its_request.store(true, Ordering::Release);
     }
 
-    /// Ends when another one has got this seat, and never while it is being answered.
+    /// Completes when the seat was given to another connection; never while the request is being answered.
     pub(super) async fn gives_way(&self) {
         self.state.gives_way.cancelled().await;
         if self.state.has_its_request.load(Ordering::Acquire) {

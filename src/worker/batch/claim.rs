@@ -36,7 +36,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
-const TURN: &str = sql!("claim/turn");
+const TURN: &str = sql!("claim/lock_worker");
 const CLAIM: &str = sql!("claim/claim");
 /// The table whose columns a claim reads.
 const PASTES: &str = "pastes";
@@ -327,7 +327,7 @@ fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Clai
     Ok(Some(Claim {
         fence: Fence { claim: read(first, PASTES, "claim_id")?, worker },
         pastes,
-        asked_at,
+        requested_at,
         last_due,
         lock_wait: Duration::ZERO,
         lock_hold: Duration::ZERO,

@@ -165,7 +165,7 @@ impl Lock {
     /// Releases the lock if it is still ours. Failing is harmless: the next claim of this process
     /// takes it back, and its TTL ends it for others.
     pub async fn release(&self, token: &str) {
-        let mut connection = match self.redis.connection_by_all_means().await {
+        let mut connection = match self.redis.connection_without_cooldown().await {
             Ok(connection) => connection,
             Err(reason) => return self.leave_behind(token, &reason),
         };

@@ -179,7 +179,7 @@ impl Worker {
             ..PhaseTimes::default()
         };
         let started = Instant::now();
-        failpoint::holds(&claim.pastes);
+        failpoint::holds(claim.pastes.iter().map(|paste| &*paste.short_code));
 
         let decremented = self.decrement(claim).await?;
         times.decrement = started.elapsed();

@@ -13,7 +13,7 @@ use crate::{
     backoff::backoff,
     claim::{
         Fence, StepError,
-        reset::{LockedClaim, Reset, Why, reset},
+        reset::{LockedClaim, Reset, ResetReason, reset},
     },
     config::Settings,
     failpoint,
@@ -64,7 +64,7 @@ impl Release {
         loop {
             let (reason, permanent) = match answered(self.try_release(fence, why)).await {
                 Ok(reset) => {
-                    let (claim, rows, reason) = (fence.claim, reset.rows, why.reason());
+                    let (claim, rows, reason) = (fence.claim, reset.rows, why.text());
                     info!(claim, rows, "released claim {claim}: {rows} pastes ({reason})");
                     return Ok(reset);
                 }
@@ -85,7 +85,7 @@ impl Release {
         }
     }
 
-    async fn try_release(&self, fence: Fence, why: Why<'_>) -> Result<Reset, PgError> {
+    async fn try_release(&self, fence: Fence, why: ResetReason<'_>) -> Result<Reset, PgError> {
         let mut client = self.pool.get().await?;
         let mut transaction = client.transaction().await?;
         let own = transaction.query_opt(OWN_CLAIM, &[&fence.claim, &fence.worker]).await?;

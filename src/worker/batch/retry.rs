@@ -13,7 +13,7 @@ use tracing::warn;
 use super::PgError;
 use crate::{
     backoff::backoff,
-    claim::{DatabaseFault, Decremented, Fence, LostClaim, PendingDelete, StepError},
+    claim::{DatabaseFault, Decremented, Fence, LeaseLost, PendingDelete, StepError},
     postgres::{
         Fault, answered,
         bisect::{ApplyError, Failed, Refusal},
@@ -204,14 +204,14 @@ impl Retry {
     }
 
     /// Reads the claim under its lock. `None`: Postgres does not answer.
-    async fn read_back(&self, fence: Fence) -> Result<Option<ClaimState>, LostClaim> {
+    async fn read_back(&self, fence: Fence) -> Result<Option<ClaimState>, LeaseLost> {
         let row = match answered(self.read_claim(fence)).await {
             Ok(row) => row,
             Err(_) => return Ok(None),
         };
-        let row = row.ok_or(LostClaim(fence))?;
+        let row = row.ok_or(LeaseLost(fence))?;
         if row.get("reset") {
-            return Err(LostClaim(fence));
+            return Err(LeaseLost(fence));
         }
         let pending_owners: Option<Vec<String>> = row.get("pending_owners");
         let keys: Option<Vec<String>> = row.get("pending_s3_keys");

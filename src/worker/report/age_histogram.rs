@@ -10,7 +10,7 @@ use crate::{claim::Claim, metrics::AGE_BOUNDS_S};
 /// Counts by upper bound in seconds, and their "sum", as JSON. Left out: those that failed.
 pub(in crate::worker) fn at_deletion(claim: &Claim, failed: &[(String, String)]) -> String {
     let failed: HashSet<&str> = failed.iter().map(|(code, _)| &**code).collect();
-    let since_claimed = claim.asked_at.elapsed().as_secs_f64();
+    let since_claimed = claim.requested_at.elapsed().as_secs_f64();
     let mut counts = [0_u32; AGE_BOUNDS_S.len() + 1];
     let mut sum = 0.0;
     for paste in claim.pastes.iter().filter(|paste| !failed.contains(&*paste.short_code)) {

@@ -1,10 +1,12 @@
--- Claim, first statement of its transaction: hold a lock in this worker's name until the claim is
--- committed. Whoever lost the answer of a claim takes the same lock to wait for the old backend.
--- Also says which schema this is: nobody claims on one that was migrated behind their back, or that
--- has become the copy of another database by now. Which bucket and prefix the database is bound to:
--- nobody claims for another one. And whether there are rows that cannot be claimed:
--- only then they are looked for.
+-- Claim, first statement of its transaction: takes an advisory lock on the worker's uuid until the
+-- claim is committed. After the answer of a claim was lost, the worker takes the same lock to wait for
+-- the old backend.
+-- Also returns what must still hold for a claim: the schema version (the database may have been
+-- migrated meanwhile) and the subscription (it may have become the copy of another database), the
+-- bucket and prefix that the database is bound to, and whether any rows are unclaimable (only then
+-- claim/claim.sql searches for them).
 -- $1 worker uuid as text.
+-- Always one row.
 SELECT pg_advisory_xact_lock(hashtext('paste-cleanup claim'), hashtext($1)),
        (SELECT max(version) FROM cleanup_migrations) AS schema_version,
        (SELECT format('%s is the target of subscription %I', r.srrelid::regclass, s.subname)

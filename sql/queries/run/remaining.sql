@@ -1,5 +1,7 @@
--- What a run leaves for later or in others' hands. Cheap on a large table: no full count.
+-- What a run leaves: due, backing off, dead letters, unclaimable, and claimed by other workers. Cheap on
+-- a large table: due pastes are counted up to a cap.
 -- $1 worker uuid, $2 cap of the due count.
+-- Always one row.
 SELECT
     (SELECT count(*) FROM (
         SELECT FROM pastes

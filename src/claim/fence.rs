@@ -1,0 +1,12 @@
+//! The fence of a claim: what makes the writes of a reset worker fail.
+
+use uuid::Uuid;
+
+/// Identifies a claim in every write of its batch. The id alone distinguishes two claims of one
+/// worker. The worker's UUID is needed because Postgres can assign the same id again after a crash
+/// that loses commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fence {
+    pub claim: i64,
+    pub worker: Uuid,
+}
