@@ -18,12 +18,24 @@ pub fn thousands(number: impl ToString) -> String {
     format!("{sign}{}", groups.join(","))
 }
 
-/// 1, "paste", "pastes" → "1 paste"; 2000 → "2,000 pastes".
-pub fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", thousands(number), if number == 1 { one } else { many })
+/// A number with its noun, in the singular for 1: "1 paste", "1,200 pastes", "2 batches".
+pub fn counted(number: impl ToString, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = match number.as_str() {
+        "1" => "",
+        _ if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{plural}", thousands(number))
 }
 
-/// 1536 → "1.5 KiB".
+/// A number of seconds, rounded: 5025.3 → "1h 23m 45s". Zero if it is negative or not a time.
+pub fn seconds(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
+    humantime::format_duration(whole).to_string()
+}
+
+/// Formats a number of bytes: 1536 → "1.50 KiB".
 pub fn bytes(number: u64) -> String {
     indicatif::HumanBytes(number).to_string()
 }

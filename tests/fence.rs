@@ -25,9 +25,9 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
     );
     zombie.heartbeat(&world.db).await.expect("heartbeat");
     assert!(lost.is_cancelled(), "the heartbeat tells the zombie that it lost its claim");
-    assert!(matches!(zombie.decrement(claim).await, Err(StepError::Lost(_))), "decrement");
+    assert!(matches!(zombie.decrement(claim).await, Err(StepError::LeaseLost(_))), "decrement");
     let finished = zombie.finish(claim, &ObjectsDeleted::default(), &Default::default()).await;
-    assert!(matches!(finished, Err(StepError::Lost(_))), "finish");
+    assert!(matches!(finished, Err(StepError::LeaseLost(_))), "finish");
     let given = zombie.release(claim.fence, "zombie").await.expect("release");
     assert_eq!(given.rows, 0, "release");
     assert_eq!(snapshot(world).await, before, "the zombie changed something");

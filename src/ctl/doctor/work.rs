@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{config::Settings, fleet, format::thousands, printable::printable};
 
-const SILENT: &str = sql!("fleet/expired_claims");
+const SILENT: &str = sql!("fleet/dead_workers");
 const DEAD_LETTERS: &str = sql!("doctor/dead_letters");
 const UNCLAIMABLE: &str = sql!("doctor/unclaimable");
 /// There may be millions, and the remedy is the same.

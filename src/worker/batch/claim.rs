@@ -305,7 +305,11 @@ fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
 }
 
 /// Turns the rows that a claim returned into a [`Claim`]. `None`: no rows.
-fn to_claim(rows: &[Row], worker: Uuid, asked_at: Instant) -> Result<Option<Claim>, Unreadable> {
+fn to_claim(
+    rows: &[Row],
+    worker: Uuid,
+    requested_at: Instant,
+) -> Result<Option<Claim>, Unreadable> {
     let Some(first) = rows.first() else {
         return Ok(None);
     };

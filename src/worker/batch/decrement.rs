@@ -225,7 +225,7 @@ async fn recount(
     let doubtful: Vec<Vec<u8>> = doubtful.into_iter().collect();
     let counted = transaction.query(COUNT_REFERENCES, &[&doubtful]).await?;
     let references: HashMap<&[u8], i64> =
-        counted.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
+        counted.iter().map(|row| (row.get("content_hash"), row.get("refs"))).collect();
     for content in contents {
         content.other_references = references.get(&*content.hash).copied().unwrap_or_default();
     }

@@ -43,7 +43,7 @@ use super::{
     report::{PhaseTimes, Tally, summary::ms},
 };
 use crate::{
-    claim::{Claim, Decremented, LostClaim, StepError, reset::Why},
+    claim::{Claim, Decremented, LeaseLost, StepError, reset::ResetReason},
     config::Settings,
     failpoint,
     objects::Objects,
@@ -138,7 +138,7 @@ pub(super) enum BatchEnd {
 impl Worker {
     /// Registers the claim for heartbeats. The token is cancelled when its lease is lost.
     pub(super) fn open(&self, claim: &Claim) -> CancellationToken {
-        self.open.insert(claim.fence.claim, claim.asked_at, STEP_TIMEOUT + SLACK)
+        self.open.insert(claim.fence.claim, claim.requested_at, STEP_TIMEOUT + SLACK)
     }
 
     /// Takes the batch through its steps, unless its lease is lost or the process must exit.
@@ -147,11 +147,11 @@ impl Worker {
         claim: Claim,
         lost: CancellationToken,
     ) -> BatchEnd {
-        let claim_time = claim.asked_at.elapsed();
+        let claim_time = claim.requested_at.elapsed();
         self.tally.batch_started(claim.pastes.len());
         let ended = tokio::select! {
             ended = self.all_steps(&claim, claim_time) => ended,
-            () = lost.cancelled() => Err(LostClaim(claim.fence).into()),
+            () = lost.cancelled() => Err(LeaseLost(claim.fence).into()),
             () = self.shutdown.abandon.cancelled() => {
                 Err(StepError::Transient("asked to stop".into()))
             }
@@ -215,35 +215,37 @@ impl Worker {
             Err(error) => error,
         };
         match error {
-            StepError::Lost(lost) => {
+            StepError::LeaseLost(lost) => {
                 warn!(claim = claim.fence.claim, "{lost}");
                 self.tally.lost();
                 (BatchEnd::LeaseLost, false)
             }
             StepError::Transient(reason) => {
-                let may_be_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
+                let may_be_open =
+                    !self.release_or_warn(claim, ResetReason::Released(&reason)).await;
                 (BatchEnd::Transient(reason), may_be_open)
             }
             StepError::Permanent(reason) => {
-                let may_be_open = !self.release_or_warn(claim, Why::Released(&reason)).await;
+                let may_be_open =
+                    !self.release_or_warn(claim, ResetReason::Released(&reason)).await;
                 (BatchEnd::Permanent(reason), may_be_open)
             }
             StepError::Database(fault) => {
                 let reason = fault.to_string();
-                let why = Why::Failing(&fault.error, &fault.pastes);
+                let why = ResetReason::AllFailed(&fault.error, &fault.pastes);
                 let may_be_open = !self.release_or_warn(claim, why).await;
                 self.tally.failed(fault.pastes.into_iter().map(|(code, _)| code));
                 (BatchEnd::EveryPasteFails(reason), may_be_open)
             }
             StepError::Brake(reason) => {
-                let may_be_open = !self.release_or_warn(claim, Why::Braked(&reason)).await;
+                let may_be_open = !self.release_or_warn(claim, ResetReason::Brake(&reason)).await;
                 (BatchEnd::Brake(reason), may_be_open)
             }
         }
     }
 
     /// Returns whether the claim was released.
-    async fn release_or_warn(&self, claim: &Claim, why: Why<'_>) -> bool {
+    async fn release_or_warn(&self, claim: &Claim, why: ResetReason<'_>) -> bool {
         let id = claim.fence.claim;
         self.open.progress(id, STEP_TIMEOUT + SLACK);
         let released = self.steps.release.because(claim.fence, why).await;

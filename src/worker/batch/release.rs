@@ -21,7 +21,7 @@ use crate::{
 };
 
 const OWN_CLAIM: &str = sql!("claim/lock_own");
-const TURN: &str = sql!("claim/turn");
+const TURN: &str = sql!("claim/lock_worker");
 const OPEN_CLAIMS: &str = sql!("claim/of_worker");
 /// A claim that cannot be released within this is left until the dependencies are available again, or until the
 /// end of the run: see [`Release::everything`].
@@ -49,16 +49,16 @@ impl Release {
 
     /// Releases the claim, unless it was finished or reset already. Costs its rows no attempt.
     pub async fn release(&self, fence: Fence, reason: &str) -> Result<Reset, StepError> {
-        self.because(fence, Why::Released(reason)).await
+        self.because(fence, ResetReason::Released(reason)).await
     }
 
     /// After a batch panicked: its rows count an attempt, as if the worker had died.
     pub async fn panicked(&self, fence: Fence) -> Result<Reset, StepError> {
-        self.because(fence, Why::LeaseExpired).await
+        self.because(fence, ResetReason::LeaseExpired).await
     }
 
     /// Retries for up to 10 s while Postgres is unavailable.
-    pub async fn because(&self, fence: Fence, why: Why<'_>) -> Result<Reset, StepError> {
+    pub async fn because(&self, fence: Fence, why: ResetReason<'_>) -> Result<Reset, StepError> {
         let give_up = Instant::now() + TIMEOUT;
         let mut tries = 0;
         loop {

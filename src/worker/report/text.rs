@@ -1,17 +1,17 @@
 //! A run's summary for people.
 
 use super::summary::{StoppedBecause, Summary};
-use crate::format::{bytes, count, table, thousands};
+use crate::format::{bytes, counted, table, thousands};
 
 /// Answers in a few lines: how much, how fast, why did it stop, what is left.
 pub fn show(summary: &Summary) -> String {
     let seconds = summary.elapsed_ms as f64 / 1000.0;
     let mut text = format!(
         "deleted {} and {}, {}, in {} and {seconds:.1} s: {} pastes/s\n{}; ended {}",
-        count(summary.rows_deleted, "paste", "pastes"),
-        count(summary.objects_deleted, "object", "objects"),
+        counted(summary.rows_deleted, "paste"),
+        counted(summary.objects_deleted, "object"),
         bytes(summary.bytes_freed),
-        count(summary.batches, "batch", "batches"),
+        counted(summary.batches, "batch"),
         thousands(summary.rows_per_second.round() as u64),
         why(summary),
         summary.ended_at,

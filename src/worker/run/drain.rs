@@ -21,7 +21,7 @@ use super::{
 use crate::{
     backoff::jittered,
     claim::{Claim, must_run_alone},
-    format::count,
+    format::counted,
     postgres::{answered, bisect::IN_A_ROW, describe_pool, forget_statements},
     worker::{
         Worker,
@@ -144,7 +144,7 @@ impl Drain {
         self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
         self.locked_since = None;
         let max_rate = self.worker.settings.throttle.max_rate;
-        self.throttle.claimed(claim.pastes.len(), claim.asked_at, max_rate);
+        self.throttle.claimed(claim.pastes.len(), claim.requested_at, max_rate);
         self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.class()));
         self.in_flight.spawn(&self.worker, claim);
     }
@@ -187,7 +187,7 @@ impl Drain {
     async fn drained(&mut self) -> Option<Stop> {
         match self.worker.release_unconfirmed().await {
             Ok(0) if self.panicked > 0 => {
-                let batches = count(self.panicked as u64, "batch", "batches");
+                let batches = counted(self.panicked, "batch");
                 let reason = format!("{batches} panicked; see the log");
                 return Some((StoppedBecause::Failed, Some(reason)));
             }
@@ -327,7 +327,7 @@ impl Drain {
     pub async fn close(&mut self) {
         let grace = self.worker.settings.worker.grace_period;
         if !self.in_flight.is_empty() {
-            let open = count(self.in_flight.len() as u64, "open batch", "open batches");
+            let open = counted(self.in_flight.len(), "open batch");
             info!("finishing {open}, for at most {grace:?}");
         }
         let grace_ends = sleep_until(Instant::now() + grace);

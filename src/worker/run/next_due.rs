@@ -14,9 +14,9 @@ use crate::{
 };
 
 const NEXT_DUE: &str = sql!("run/next_due");
-const LEFT: &str = sql!("run/claimed_by_others");
-const DEAD_WORKERS: &str = sql!("fleet/expired_claims");
-const SHORT_CODES_LEFT: &str = sql!("run/short_codes_left");
+const LEFT: &str = sql!("run/remaining");
+const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
+const SHORT_CODES_LEFT: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
 const WORTH_WAITING_S: i32 = 60;
 const MOST_DUE_COUNTED: i32 = 1_000_000;

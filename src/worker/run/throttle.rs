@@ -50,9 +50,9 @@ pub(super) struct Hold {
 impl Throttle {
     /// Delays the next claim by the time that `pastes` take at the maximum rate. Counted from when they
     /// were asked for, so that a claim's own time is part of it; the first claim connects, too.
-    pub fn claimed(&mut self, pastes: usize, asked_at: Instant, max_rate: u32) {
+    pub fn claimed(&mut self, pastes: usize, requested_at: Instant, max_rate: u32) {
         if max_rate > 0 {
-            let from = self.next_claim.map_or_else(Instant::now, |_| asked_at);
+            let from = self.next_claim.map_or_else(Instant::now, |_| requested_at);
             let worth = Duration::from_secs_f64(pastes as f64 / f64::from(max_rate));
             self.next_claim = Some(from + worth);
         }
