@@ -108,9 +108,9 @@ async fn a_key_is_found_however_odd_it_is_and_no_neighbour_is_taken_for_it() {
     }
     let objects = Objects::new(&world.settings).await.expect("S3 client");
     for key in there {
-        assert_eq!(objects.is_there(key).await, Ok(true), "{key:?}");
+        assert_eq!(objects.exists(key).await, Ok(true), "{key:?}");
     }
     for key in missing {
-        assert_eq!(objects.is_there(key).await, Ok(false), "{key:?}");
+        assert_eq!(objects.exists(key).await, Ok(false), "{key:?}");
     }
 }

@@ -53,7 +53,8 @@ impl Audit {
     /// A listing may lag behind, or spell keys in its own way: those that are not listed are asked for
     /// by their names. The audit's policy need not allow that; then the list has told.
     async fn unconfirmed(&self, keys: Vec<String>) -> Vec<String> {
-        let asked = stream::iter(keys).map(async |key| (self.objects.confirms(&key).await, key));
+        let asked = stream::iter(keys)
+            .map(async |key| (self.objects.is_confirmed_by_head(&key).await, key));
         let asked = asked
             .buffer_unordered(AT_ONCE)
             .filter_map(async |(there, key)| (!there).then_some(key));
@@ -66,7 +67,7 @@ impl Audit {
         keys: &[String],
     ) -> Result<HashMap<String, Listed>, AuditError> {
         let found: Vec<Option<Listed>> = stream::iter(keys)
-            .map(|key| self.objects.look_for(key))
+            .map(|key| self.objects.find(key))
             .buffer_unordered(AT_ONCE)
             .try_collect()
             .await?;
