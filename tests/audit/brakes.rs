@@ -39,7 +39,7 @@ async fn more_than_max_delete_is_a_brake_and_nothing_at_all_is_deleted() {
     let text = stage.world.program("cleanupctl").args(&["audit", "--repair", "--max-delete", "32"]);
     let text = text.env("AWS_ENDPOINT_URL", &stage.store.url).output().await;
     assert_eq!(text.code(), 4);
-    let told = "brake: 33 were to be deleted, more than --max-delete 32, so none of them was";
+    let told = "safety brake: nothing was deleted: would delete 33 objects (limit --max-delete 32)";
     assert!(text.stdout().contains(told), "{}", text.stdout());
     let rest = stage.audited(0, &["--repair", "--max-delete", "33"]).await;
     assert_eq!((&rest["objects_deleted"], stage.store.len()), (&33.into(), 97));

@@ -61,7 +61,7 @@ async fn what_is_printed_for_eyes_is_one_line_for_each_finding_and_nothing_is_ob
     let audit = stage.world.program("cleanupctl").args(&["audit"]);
     let ended = audit.env("AWS_ENDPOINT_URL", &stage.store.url).output().await;
     let told = ended.stdout();
-    assert!(told.contains("orphan: evil\\u001b[2J\\nrm -rf: no row knows"), "{told}");
+    assert!(told.contains("orphan: evil\\u001b[2J\\nrm -rf: no row references"), "{told}");
     assert!(told.contains("`cleanupctl audit --repair` deletes it"), "{told}");
 }
 

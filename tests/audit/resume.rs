@@ -159,7 +159,7 @@ async fn a_repair_that_is_interrupted_has_deleted_nothing_and_going_on_finds_it_
     assert!(some.len() > 100 && some.is_subset(&orphans) && some != orphans);
     assert_eq!(first["repaired"], first["wrong_counts"], "counts are corrected at once");
     let told = first["findings"].to_string();
-    assert!(told.contains("going on finds it again"), "{told}");
+    assert!(told.contains("resuming finds it again"), "{told}");
     let second = go_on(&stage, &first).await;
     assert_eq!(names(&second, "orphan"), orphans);
     assert_eq!((&second["objects_deleted"], &second["complete"]), (&256.into(), &true.into()));

@@ -97,7 +97,7 @@ const KINDS: [&str; 7] = [
     "missing_objects",
     "wrong_counts",
     "unreferenced_content",
-    "bodies_without_content",
+    "missing_content_rows",
     "pending_deletions",
     "ambiguous",
 ];

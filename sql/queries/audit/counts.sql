@@ -6,7 +6,7 @@ SELECT content_hash, s3_key, ref_count::bigint AS ref_count,
        NOT starts_with(s3_key, $3::text) AS is_outside,
        (SELECT count(*) FROM pastes p
         WHERE p.content_hash = content.content_hash
-          AND p.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED')) AS holders
+          AND p.deletion_status NOT IN ('DELETION_IN_PROGRESS', 'DELETED')) AS refs
 FROM content
 WHERE content_hash > $1
 ORDER BY content_hash

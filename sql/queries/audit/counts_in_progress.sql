@@ -3,7 +3,7 @@
 -- over all that the night has left behind. Rows of a claim that was ended by hand hold their body,
 -- too; the watchdog resets them, and who asks again under the lock counts them.
 -- $1 content hashes.
-SELECT content_hash, count(*) AS holders
+SELECT content_hash, count(*) AS refs
 FROM (
     SELECT content_hash FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS'

@@ -6,7 +6,7 @@
 -- it is gone. It is of that claim if the claim's time is its own, too: ids can start again.
 -- No join, so that there is one plan: counts by hash, and one walk through the rows in progress, each of
 -- which is looked up in a hash table of $1 (`IS TRUE` keeps the planner from making a join of it).
-SELECT content_hash, sum(pastes)::bigint AS holders
+SELECT content_hash, sum(pastes)::bigint AS refs
 FROM (
     SELECT content_hash,
            (SELECT count(*) FROM pastes p

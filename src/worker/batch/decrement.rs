@@ -187,7 +187,7 @@ async fn recount(
     let doubtful: Vec<Vec<u8>> = doubtful.into_iter().collect();
     let counted = transaction.query(COUNT_HOLDERS, &[&doubtful]).await?;
     let holders: HashMap<&[u8], i64> =
-        counted.iter().map(|row| (row.get("content_hash"), row.get("holders"))).collect();
+        counted.iter().map(|row| (row.get("content_hash"), row.get("refs"))).collect();
     for body in bodies {
         body.other_holders = holders.get(&*body.hash).copied().unwrap_or_default();
     }
