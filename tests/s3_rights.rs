@@ -1,5 +1,5 @@
-//! The rights in S3: the policies of `ops/s3` are enforced by a SeaweedFS of each test's own; they
-//! suffice, they are as small as they claim, and without them nothing is claimed.
+//! The rights in S3: each test has a SeaweedFS that enforces the policies of `ops/s3`. They are
+//! sufficient and minimal, and without them a worker claims nothing.
 
 mod support;
 
@@ -17,14 +17,14 @@ use support::{
 };
 
 impl Guarded {
-    /// A run by somebody, at this endpoint.
+    /// A run with the access key of `who`, at this endpoint.
     fn run_at(&self, endpoint: &str, who: &str) -> Process {
         self.program("cleanup-worker", who)
             .args(&["run", "--format", "json"])
             .env("AWS_ENDPOINT_URL", endpoint)
     }
 
-    /// An audit by somebody, under the role that is its due.
+    /// An audit with the access key of `who`, and with the role `cleanup_auditor`.
     fn audit(&self, who: &str, args: &[&str]) -> Process {
         let audit = self.world.audit(args).env("AWS_ACCESS_KEY_ID", who);
         audit.env("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -34,7 +34,7 @@ impl Guarded {
         self.run_at(&self.store.url, who)
     }
 
-    /// Somebody's own client.
+    /// A client with the access key of `who`.
     fn client(&self, who: &'static str) -> S3 {
         let credentials = Credentials::new(who, SECRET, None, None, "test");
         let config = self.world.s3.config().to_builder().credentials_provider(credentials);
@@ -47,7 +47,7 @@ impl Guarded {
         }
     }
 
-    /// Takes the right to delete away from everybody, or gives it back.
+    /// Denies deletes to all users, or allows them again.
     async fn forbid_deletion(&self, forbid: bool) {
         let (s3, bucket) = (&self.world.s3, &self.world.bucket);
         let policy = json!({"Version": "2012-10-17", "Statement": [{
@@ -62,9 +62,9 @@ impl Guarded {
         }
     }
 
-    /// What somebody is denied, of all that could be asked.
+    /// Returns the operations that `who` is denied.
     async fn denied(&self, who: &'static str) -> Vec<&'static str> {
-        let (s3, bucket, key) = (self.client(who), &self.world.bucket, "body/of-another");
+        let (s3, bucket, key) = (self.client(who), &self.world.bucket, "another/object");
         self.world.upload(key, "a").await;
         let (body, other) = (ByteStream::from_static(b"x"), format!("{bucket}-2"));
         let answers = [
@@ -81,12 +81,12 @@ impl Guarded {
     }
 }
 
-/// Denied, and not failed for another reason.
+/// Whether the request was denied, and did not fail for another reason.
 fn is_denied<T, E>(answer: Result<T, SdkError<E>>) -> bool {
     answer.is_err_and(|error| error.raw_response().is_some_and(|raw| raw.status().as_u16() == 403))
 }
 
-/// The actions that a policy allows, each with what it allows them on.
+/// Returns the actions that a policy allows, each with its resource.
 fn allowed(policy: &str) -> BTreeSet<(String, String)> {
     let policy: Value = serde_json::from_str(policy).expect("JSON");
     assert_eq!(policy["Version"], "2012-10-17");
@@ -108,7 +108,7 @@ fn exactly(expected: &[(&str, &str)]) -> BTreeSet<(String, String)> {
     expected.iter().map(|(action, on)| (action.to_string(), on.to_string())).collect()
 }
 
-/// The right that S3 asks for when it gets such a request.
+/// Returns the right that S3 requires for a request.
 fn right_for(request: &str, bucket: &str) -> String {
     let deletes = [
         format!("POST /{bucket}/?delete"),
@@ -147,7 +147,7 @@ async fn what_a_worker_calls_is_what_its_policy_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_workers_policy_everything_is_drained_and_nothing_else_is_possible() {
+async fn the_workers_policy_is_enough_to_drain_and_allows_nothing_else() {
     let guarded = Guarded::new().await;
     guarded.put_expired(30).await;
     guarded.world.put("live", "kept", In(3600.0)).await;
@@ -163,7 +163,7 @@ async fn with_the_workers_policy_everything_is_drained_and_nothing_else_is_possi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_for_a_prefix_suffices_for_a_worker_with_that_prefix() {
+async fn a_policy_for_a_prefix_is_enough_for_a_worker_with_that_prefix() {
     let guarded = Guarded::new().await;
     let world = &guarded.world;
     for code in ["a", "b"] {
@@ -190,7 +190,7 @@ async fn without_the_right_to_delete_a_run_says_so_and_claims_nothing() {
     let claims = "SELECT count(*) FROM deletion_claims";
     assert_eq!(guarded.world.count(claims).await, 0);
     let bound = "SELECT count(*) FROM cleanup_fleet WHERE bucket IS NOT NULL";
-    assert_eq!(guarded.world.count(bound).await, 0, "no bucket is remembered");
+    assert_eq!(guarded.world.count(bound).await, 0, "no bucket is bound");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +198,7 @@ async fn rights_taken_away_in_the_middle_cost_no_attempt_and_leave_nothing_claim
     let guarded = Guarded::new().await;
     let world = &guarded.world;
     guarded.put_expired(60).await;
-    // Slow enough to be still at it when the right goes.
+    // Slow enough to be still running when the right is revoked.
     let mut run = guarded
         .run(WORKER)
         .env("CLEANUP_WORKER_BATCH_SIZE", "4")
@@ -206,17 +206,17 @@ async fn rights_taken_away_in_the_middle_cost_no_attempt_and_leave_nothing_claim
         .start();
     world.until("a batch is done", "SELECT count(*) < 60 FROM pastes").await;
     guarded.forbid_deletion(true).await;
-    let said = run.until_it_says("claiming nothing until the dependencies are available").await;
-    assert!(said.contains(&world.bucket) && said.contains("s3:DeleteObject"), "{said}");
+    let line = run.until_it_says("claiming nothing until the dependencies are available").await;
+    assert!(line.contains(&world.bucket) && line.contains("s3:DeleteObject"), "{line}");
     run.signal(Signal::TERM);
     let ended = run.end().await;
     assert_ne!(ended.code(), 0, "a backlog is left");
-    let held = "SELECT count(*) FROM pastes
+    let changed = "SELECT count(*) FROM pastes
                 WHERE deletion_status <> 'NOT_EXPIRED' OR attempts > 0 OR retry_at IS NOT NULL";
     let open =
         "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
-    assert_eq!((world.count(held).await, world.count(open).await), (0, 0));
-    assert!(world.count("SELECT count(*) FROM pastes").await > 0, "it was in the middle");
+    assert_eq!((world.count(changed).await, world.count(open).await), (0, 0));
+    assert!(world.count("SELECT count(*) FROM pastes").await > 0, "the run was not finished");
     guarded.forbid_deletion(false).await;
     let again = guarded.run(WORKER).output().await;
     assert_eq!(again.code(), 0, "{}", again.stderr());
@@ -232,7 +232,7 @@ async fn with_the_audits_policy_and_role_an_audit_finds_and_repairs_everything()
     for n in 0..10 {
         world.put(&format!("p{n}"), &format!("b{n}"), In(3600.0)).await;
     }
-    world.upload("orphan", "nobody's").await;
+    world.upload("orphan", "an orphan").await;
     world
         .run_sql("UPDATE content SET ref_count = 3; DELETE FROM pastes WHERE short_code = 'p1'")
         .await;
@@ -245,24 +245,24 @@ async fn with_the_audits_policy_and_role_an_audit_finds_and_repairs_everything()
     assert_eq!(ended.code(), 1, "{report:#} {}", ended.stderr());
     let counts = ["orphans", "wrong_counts", "unreferenced_content", "missing_objects", "repaired"];
     assert_eq!(counts.map(|count| report[count].as_u64()), [1, 9, 1, 1, 11].map(Some));
-    world.upload(&missing, "back").await;
+    world.upload(&missing, "restored").await;
     let again = guarded.audit(AUDITOR, &["--grace", "0s"]).output().await;
     assert_eq!(again.code(), 0, "{}", again.stdout());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_without_a_right_in_s3_says_which_one() {
+async fn an_audit_without_a_right_in_s3_names_the_right() {
     let guarded = Guarded::new().await;
     let world = &guarded.world;
     world.bind().await;
     world.erase_one().await;
     world.put("p", "body", Never).await;
-    world.upload("orphan", "nobody's").await;
-    let blind = guarded.audit(WORKER, &["--repair", "--grace", "0s"]).output().await;
-    assert_eq!(blind.code(), 1);
-    assert!(blind.stderr().contains("s3:ListBucket"), "{}", blind.stderr());
-    let looking = guarded.audit(READER, &["--grace", "0s"]).output().await;
-    assert_eq!((looking.code(), &looking.json()["orphans"]), (1, &1.into()));
+    world.upload("orphan", "an orphan").await;
+    let cannot_list = guarded.audit(WORKER, &["--repair", "--grace", "0s"]).output().await;
+    assert_eq!(cannot_list.code(), 1);
+    assert!(cannot_list.stderr().contains("s3:ListBucket"), "{}", cannot_list.stderr());
+    let read_only = guarded.audit(READER, &["--grace", "0s"]).output().await;
+    assert_eq!((read_only.code(), &read_only.json()["orphans"]), (1, &1.into()));
     let denied = guarded.audit(READER, &["--grace", "0s", "--repair"]).output().await;
     assert_eq!((denied.code(), &denied.json()["orphans"]), (1, &1.into()));
     assert!(denied.stderr().contains("s3:DeleteObject"), "{}", denied.stderr());
