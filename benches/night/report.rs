@@ -24,7 +24,10 @@ pub fn print(results: &Results) -> Result<()> {
     println!("{} expired and as many live pastes", thousands(results.rows));
     println!("{}", results.settings.join(", "));
     let rows = results.variants.iter().map(|variant| row(variant, limit));
-    println!("{}", table(&["variant", "rows/s", "of the limit", "spread", "WAL bytes/row"], rows));
+    println!(
+        "{}",
+        table(&["variant", "rows/s", "of the limit", "spread", "WAL bytes a row"], rows)
+    );
     let claims: Vec<String> =
         results.claim_ms_by_decile().iter().map(|ms| format!("{ms:.0}")).collect();
     println!("claim time by tenths of the drain: {} ms", claims.join(" "));
