@@ -25,7 +25,7 @@ const REPAIR: &str = "`cleanupctl audit --repair` deletes it";
 const NUL: &str = "delete it by hand: no sentinel row can reserve a key with a NUL byte";
 
 impl Audit {
-    /// Checks objects that no content row was listed for, and reports or queues the orphans.
+    /// Checks listed objects whose key no content row has, and reports or queues the orphans.
     /// `store_time_s`: the store's time when it listed them.
     pub(super) async fn confirm_orphans(
         &mut self,
@@ -41,10 +41,11 @@ impl Audit {
         let keys: Vec<String> = old.into_iter().map(|object| object.key).collect();
         let mut orphans: Vec<Listed> = self.find_objects(&keys).await?.into_values().collect();
         orphans.sort_by(|one, other| one.key.cmp(&other.key));
-        let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        let other_spellings =
+            spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
         self.report.fresh_objects += fresh.len() as u64;
         for orphan in orphans {
-            match spelled.get(&orphan.key) {
+            match other_spellings.get(&orphan.key) {
                 Some(other) => self.note(ambiguous_object(&orphan, other)),
                 None => self.note_or_queue(orphan),
             }
@@ -102,8 +103,9 @@ impl Audit {
     ) -> Result<Vec<(Listed, Spelling)>, AuditError> {
         let unknown = unknown(&self.db, orphans).await?;
         orphans.retain(|orphan| unknown.contains(&orphan.key));
-        let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
-        let ambiguous = take_ambiguous(orphans, &spelled, |orphan| &orphan.key);
+        let other_spellings =
+            spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        let ambiguous = take_ambiguous(orphans, &other_spellings, |orphan| &orphan.key);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
         let now = self.find_objects(&keys).await?;
         orphans.retain(|orphan| now.contains_key(&orphan.key));

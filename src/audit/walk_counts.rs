@@ -66,8 +66,9 @@ impl Audit {
         let pending = self.db.query(PENDING, &[&keys]).await?;
         let finding = |row: &Row| {
             let what = "a claim or a paste is going to delete the object of this content";
-            let remedy = "run `cleanupctl pause`, store the body under a new key, then run \
-                          `cleanupctl resume`: the next worker deletes this object";
+            let remedy = "run `cleanupctl pause`, copy the object to a new key and set \
+                          content.s3_key to that key, then run `cleanupctl resume`: the next \
+                          worker deletes this object";
             let finding = Finding::new(Kind::PendingDeletion, what, remedy);
             finding.key(row.get("s3_key")).content_hash(row.get("content_hash"))
         };

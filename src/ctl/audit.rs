@@ -165,7 +165,7 @@ fn totals(report: &Report) -> String {
         ("objects".into(), with_bytes(report.objects, report.bytes)),
         count("content rows", report.content_rows),
         count("pastes checked", report.pastes),
-        count("too young to judge", report.fresh_objects + report.fresh_rows),
+        count("fresh (younger than --grace)", report.fresh_objects + report.fresh_rows),
         ("orphans".into(), with_bytes(report.orphans, report.orphan_bytes)),
         count("missing objects", report.missing_objects),
         count("wrong counts", report.wrong_counts),
