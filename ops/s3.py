@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A small S3 client from the standard library alone, so that checks do not
-trust the code they check. Run as a program it shows that the store at
-AWS_ENDPOINT_URL works: it makes a bucket, keeps an object in it, and removes both.
+"""A small S3 client that uses only the standard library, so that checks do not
+depend on the code they check. Run as a program, it checks that the store at
+AWS_ENDPOINT_URL works: it creates a bucket and an object, and deletes both.
 """
 
 import hashlib
@@ -16,16 +16,17 @@ from urllib.parse import quote, unquote_plus, urlencode, urlsplit
 
 
 class Refused(Exception):
-    pass
+    """The store answered with an error."""
 
 
 def reason(content):
+    """Returns the error code of an answer, or the beginning of the answer."""
     code = re.search(rb"<Code>(.*?)</Code>", content)
     return (code.group(1) if code else content[:200]).decode(errors="replace")
 
 
 class Store:
-    """One connection. Not for use by several threads at once."""
+    """One connection. Not thread-safe."""
 
     def __init__(self):
         url = urlsplit(os.environ["AWS_ENDPOINT_URL"])
@@ -37,6 +38,7 @@ class Store:
         self.secret = os.environ["AWS_SECRET_ACCESS_KEY"]
 
     def request(self, method, bucket, key="", query=None, body=b""):
+        """Sends a signed request. Returns the content of the answer."""
         path = "/" + quote(f"{bucket}/{key}" if key else bucket, safe="/-_.~")
         query = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
         headers = self.sign(method, path, query, hashlib.sha256(body).hexdigest())
@@ -45,14 +47,14 @@ class Store:
             answer = self.connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException):
-            self.connection.close()  # the next request opens it again
+            self.connection.close()  # the next request reconnects
             raise
         if answer.status >= 300:
             raise Refused(f"{method} {path}: {answer.status} {reason(content)}")
         return content
 
     def sign(self, method, path, query, body_hash):
-        """AWS Signature Version 4."""
+        """Returns the headers of AWS Signature Version 4."""
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         scope = f"{now[:8]}/{self.region}/s3/aws4_request"
         signed = {"host": self.host, "x-amz-content-sha256": body_hash, "x-amz-date": now}
@@ -68,6 +70,7 @@ class Store:
         return {**signed, "Authorization": f"AWS4-HMAC-SHA256 {credential}"}
 
     def keys(self, bucket, prefix=""):
+        """Lists all keys under a prefix."""
         query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
         while True:
             page = xml.fromstring(self.request("GET", bucket, query=query))

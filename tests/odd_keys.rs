@@ -1,5 +1,5 @@
-//! Keys that XML cannot express go one by one, and their answers are judged as those of a call of
-//! many: gone, the key's own fault, or the store's.
+//! Keys that XML cannot express are deleted one by one, and their answers are classified as in a bulk
+//! call: gone, an error of the key, or an error of the store.
 
 mod support;
 
@@ -19,7 +19,8 @@ const PROBE: &str = "probe";
 type Answer = (u16, &'static str);
 const DONE: Answer = (204, "");
 
-/// An S3 that answers so for the key, so for a probe beside it, and so for any other.
+/// Deletes `KEY` in an S3 that gives these answers: for the key, for a probe beside it, and for all
+/// other requests.
 async fn deleted(key: Answer, beside: Answer, other: Answer) -> Result<Deleted, ObjectsError> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
     let mut settings = defaults();
@@ -41,7 +42,7 @@ async fn deleted(key: Answer, beside: Answer, other: Answer) -> Result<Deleted, 
                 return (StatusCode::OK, body).into_response();
             }
             _ if code.is_empty() => String::new(),
-            _ => format!("<Error><Code>{code}</Code><Message>told to</Message></Error>"),
+            _ => format!("<Error><Code>{code}</Code><Message>as configured</Message></Error>"),
         };
         (status, [(CONTENT_TYPE, "application/xml")], body).into_response()
     });
@@ -50,7 +51,7 @@ async fn deleted(key: Answer, beside: Answer, other: Answer) -> Result<Deleted, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_key_that_was_deleted_or_was_not_there_is_gone() {
+async fn a_single_key_that_was_deleted_or_did_not_exist_is_gone() {
     for answer in [DONE, (404, "NoSuchKey")] {
         assert!(deleted(answer, DONE, DONE).await.expect("gone").refused.is_empty(), "{answer:?}");
     }
@@ -62,23 +63,23 @@ async fn a_single_key_is_refused_only_while_others_can_be_deleted() {
         let refused = deleted(answer, DONE, DONE).await.expect("the store works").refused;
         assert_eq!((refused.len(), refused[0].0.as_str()), (1, KEY), "{answer:?}");
         assert!(refused[0].1.contains(answer.1), "{refused:?}");
-        let blamed = deleted(answer, answer, answer).await.expect_err("nothing can be deleted");
-        assert!(matches!(blamed, ObjectsError::Denied { .. }), "{blamed}");
+        let error = deleted(answer, answer, answer).await.expect_err("nothing can be deleted");
+        assert!(matches!(error, ObjectsError::Denied { .. }), "{error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_is_never_a_single_keys_fault() {
     for answer in [(500, "InternalError"), (503, "SlowDown"), (503, ""), (429, "")] {
-        let blamed = deleted(answer, answer, answer).await.expect_err("it is out");
-        assert!(matches!(blamed, ObjectsError::Unavailable { .. }), "{blamed}");
+        let error = deleted(answer, answer, answer).await.expect_err("an outage");
+        assert!(matches!(error, ObjectsError::Unavailable { .. }), "{error}");
     }
-    let blamed = deleted((404, "NoSuchBucket"), DONE, DONE).await.expect_err("no bucket");
-    assert!(matches!(blamed, ObjectsError::NoBucket { .. }), "{blamed}");
+    let error = deleted((404, "NoSuchBucket"), DONE, DONE).await.expect_err("no bucket");
+    assert!(matches!(error, ObjectsError::NoBucket { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_store_loses_exactly_the_key_that_was_asked_for() {
+async fn a_real_store_deletes_exactly_the_requested_keys() {
     let world = World::new().await;
     let keys = ["k/\u{1}", "k/\u{b}x", "k/\u{1f}\u{1b}[0m", "k/a\u{fffe}", "k/\u{ffff}/b"];
     let neighbours = ["k/\u{2}", "k/x", "k/\u{1f}", "k/a\u{fffd}", "k/b", "k/\u{fffd}/b"];
@@ -86,9 +87,9 @@ async fn a_real_store_loses_exactly_the_key_that_was_asked_for() {
         world.upload(key, key).await;
         assert_eq!(world.object(key).await.as_deref(), Some(*key));
     }
-    let asked: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    let requested: Vec<String> = keys.iter().map(ToString::to_string).collect();
     let objects = Objects::new(&world.settings).await.expect("S3 client");
-    let refused = objects.delete(&asked, || {}).await.expect("deleted").refused;
+    let refused = objects.delete(&requested, || {}).await.expect("deleted").refused;
     assert!(refused.is_empty(), "{refused:?}");
     for key in keys {
         assert_eq!(world.object(key).await, None, "{key:?}");
@@ -99,18 +100,19 @@ async fn a_real_store_loses_exactly_the_key_that_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_found_however_odd_it_is_and_no_neighbour_is_taken_for_it() {
+async fn an_object_with_an_odd_key_is_found_and_no_similar_key_is_mistaken_for_it() {
     let world = World::new().await;
-    let there = ["k/\u{1}", "k/a\u{fffe}", "k/\r", "k/\n", "k/ü&<\"%41", "k/xy", "k/z/below", "k"];
+    let existing =
+        ["k/\u{1}", "k/a\u{fffe}", "k/\r", "k/\n", "k/ü&<\"%41", "k/xy", "k/z/below", "k"];
     let missing = ["k/\u{2}", "k/a\u{fffd}", "k/x", "k/XY", "k/z", "k/\r\n", "k/üA"];
-    for key in there {
+    for key in existing {
         world.upload(key, key).await;
     }
     let objects = Objects::new(&world.settings).await.expect("S3 client");
-    for key in there {
-        assert_eq!(objects.is_there(key).await, Ok(true), "{key:?}");
+    for key in existing {
+        assert_eq!(objects.exists(key).await, Ok(true), "{key:?}");
     }
     for key in missing {
-        assert_eq!(objects.is_there(key).await, Ok(false), "{key:?}");
+        assert_eq!(objects.exists(key).await, Ok(false), "{key:?}");
     }
 }

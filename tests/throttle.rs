@@ -54,7 +54,7 @@ async fn claims_are_never_ahead_of_the_rate_by_more_than_one_batch() {
         WHERE claimed > 200 * elapsed + rows_claimed";
     assert_eq!(world.count(ahead).await, 0);
     assert_waited_for(&ended, "max_rate");
-    assert_eq!(said(&ended, "paused claims: max_rate (200 pastes/s)"), 1, "told once");
+    assert_eq!(said(&ended, "paused claims: max_rate (200 pastes/s)"), 1, "logged once");
     world.assert_drained().await;
 }
 
@@ -76,7 +76,7 @@ async fn a_flag_file_stops_claims_but_no_batch_in_flight_until_it_is_removed() {
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "flag_file");
-    assert_eq!(said(&ended, "paused claims"), 1, "told once");
+    assert_eq!(said(&ended, "paused claims"), 1, "logged once");
     world.assert_drained().await;
 }
 
@@ -211,7 +211,7 @@ async fn slow_down_is_said_and_what_it_costs_is_in_the_summary() {
     s3.mood(Mood::Fine);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert_eq!(said(&ended, "S3 says SlowDown"), 1, "told once");
+    assert_eq!(said(&ended, "S3 says SlowDown"), 1, "logged once");
     assert_waited_for(&ended, "s3_pace");
     world.assert_drained().await;
 }

@@ -1,4 +1,4 @@
-//! What an audit needs: memory that does not grow with the bucket, no transaction that stays open.
+//! Measures an audit: its memory must not grow with the bucket, and no transaction may stay open.
 
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ pub async fn measure(stage: &Stage, sizes: &[u64]) -> Result<()> {
         stage.drop(copy).await?;
     }
     if let [first, .., last] = &peaks[..] {
-        println!("ratio of the peaks: {:.2}", last / first);
+        println!("ratio of the memory peaks: {:.2}", last / first);
     }
     Ok(())
 }
 
-/// As many live pastes, bodies and objects; and one orphan.
+/// Inserts `size` live pastes, content rows and objects, and one orphan.
 async fn fill(copy: &Copy, size: u64) -> Result<MemoryS3> {
     let fill = format!(
         "INSERT INTO content (content_hash, s3_key, size_bytes, ref_count)
@@ -54,7 +54,7 @@ async fn fill(copy: &Copy, size: u64) -> Result<MemoryS3> {
     Ok(store)
 }
 
-/// Returns the peak of its memory in MiB.
+/// Runs an audit. Returns its peak memory in MiB.
 async fn audit(copy: &Copy, store: &MemoryS3, size: u64) -> Result<f64> {
     let mut command = program(env!("CARGO_BIN_EXE_cleanupctl"), copy, &store.url)?;
     command.args(["audit", "--format", "json"]);
@@ -69,7 +69,7 @@ async fn audit(copy: &Copy, store: &MemoryS3, size: u64) -> Result<f64> {
     let elapsed = started.elapsed().as_secs_f64();
     let report: Value = serde_json::from_slice(&running.wait_with_output().await?.stdout)?;
     if report["objects"] != size + 1 || report["orphans"] != 1 || report["content_rows"] != size {
-        return Err(format!("not what was there: {report:#}").into());
+        return Err(format!("the audit reported other numbers than expected: {report:#}").into());
     }
     println!(
         "{size} objects: {elapsed:.1} s, {:.0} objects/s, peak {peak:.1} MiB, longest transaction {longest:.2} s",

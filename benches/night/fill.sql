@@ -1,6 +1,6 @@
--- Pastes as a night finds them: $rows expired and $rows live ones; 60 % of the pastes have a body of
--- their own, the rest share a body with somebody, expired or live. Due times and short codes are in
--- no order of the table's pages.
+-- Test data for a nightly run: $rows expired and $rows live pastes. 60 % of the pastes have their own
+-- content; the rest share content with another paste, expired or live. Neither due times nor short
+-- codes correlate with the order of the table's pages.
 SELECT setseed(0.42);
 
 INSERT INTO pastes (short_code, content_hash, expires_at)

@@ -1,4 +1,4 @@
-//! The fleet: real worker processes on a copy, against a stub or a real store.
+//! The fleet: real worker processes on a copy, with a stub or a real store.
 
 use std::{collections::HashSet, process::Stdio, time::Duration};
 
@@ -16,18 +16,18 @@ use crate::{
 
 pub const BUCKET: &str = "bench";
 
-/// What a fleet did with a copy.
+/// The results of a drain.
 #[derive(Debug, Default, Clone)]
 pub struct Drained {
     pub rows_per_second: f64,
-    /// Of the process that needed the most.
+    /// The peak of the process with the highest one.
     pub peak_rss_mib: f64,
     pub wal_bytes_per_row: f64,
-    /// How long each claim took, in their order.
+    /// The time of each claim, in order.
     pub claim_ms: Vec<f64>,
 }
 
-/// So many workers drain a copy. Every key that they delete is compared with the tables.
+/// Drains a copy, and checks that the deleted keys are those that left the tables.
 pub async fn checked(stage: &Stage, copy: &Copy, stub: &Stub, workers: usize) -> Result<Drained> {
     let before = copy.keys().await?;
     stub.take();
@@ -35,16 +35,16 @@ pub async fn checked(stage: &Stage, copy: &Copy, stub: &Stub, workers: usize) ->
     let after = copy.keys().await?;
     let gone: HashSet<String> = before.difference(&after).cloned().collect();
     if stub.take() != gone {
-        return Err("the keys deleted in S3 are not those that left the tables".into());
+        return Err("the keys deleted in S3 differ from those that left the tables".into());
     }
     Ok(drained)
 }
 
-/// So many workers drain a copy, with their objects at this endpoint.
+/// Drains a copy with this many workers and this S3 endpoint.
 pub async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Result<Drained> {
     let (wal, started) = (stage.wal().await?, Instant::now());
     let mut fleet = (0..workers).map(|_| start(copy, s3)).collect::<Result<Vec<_>>>()?;
-    let peak_rss_mib = watch(&mut fleet).await?;
+    let peak_rss_mib = wait_for(&mut fleet).await?;
     let elapsed = started.elapsed();
     let mut rows = 0;
     for worker in fleet {
@@ -57,7 +57,7 @@ pub async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Resu
     }
     let left = "SELECT count(*) FROM pastes WHERE expires_at <= now()";
     if copy.count(left).await? > 0 {
-        return Err(format!("{rows} rows deleted, and some are left").into());
+        return Err(format!("{rows} rows were deleted, but expired pastes are left").into());
     }
     let claims = "SELECT claim_ms FROM deletion_claims WHERE claim_ms IS NOT NULL ORDER BY id";
     let claims = copy.db.query(claims, &[]).await?;
@@ -69,7 +69,7 @@ pub async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Resu
     })
 }
 
-/// One worker deletes so many rows of a copy, no more.
+/// Deletes this many rows of a copy with one worker.
 pub async fn some(copy: &Copy, s3: &str, rows: u64) -> Result<()> {
     let mut command = worker(copy, s3)?;
     let ended = command.args(["--limit", &rows.to_string()]).output().await?;
@@ -92,7 +92,7 @@ fn worker(copy: &Copy, s3: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// One of the programs, on a copy.
+/// Returns the command of a program for a copy.
 pub fn program(path: &str, copy: &Copy, s3: &str) -> Result<Command> {
     let mut command = Command::new(path);
     command.env("DATABASE_URL", &copy.url).env("S3_BUCKET", BUCKET).env("AWS_ENDPOINT_URL", s3);
@@ -101,8 +101,8 @@ pub fn program(path: &str, copy: &Copy, s3: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Waits for all of them, and looks at their memory meanwhile.
-async fn watch(fleet: &mut [Child]) -> Result<f64> {
+/// Waits until all have ended. Returns the highest peak of memory.
+async fn wait_for(fleet: &mut [Child]) -> Result<f64> {
     let mut peak: f64 = 0.0;
     loop {
         let mut running = false;
@@ -119,7 +119,7 @@ async fn watch(fleet: &mut [Child]) -> Result<f64> {
     }
 }
 
-/// The most that the process has ever held in memory.
+/// Returns the peak memory of a process.
 pub fn rss_mib(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

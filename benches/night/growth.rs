@@ -1,6 +1,6 @@
-//! A long night: a million rows, while another session keeps a transaction open all the time, as a
-//! nightly pg_dump does. Claims must not slow down, memory must not grow, and the watchdog and
-//! `status` must stay cheap.
+//! A long run: a million rows, while another session keeps a transaction open, as a nightly pg_dump
+//! does. Claims must not slow down, memory must not grow, and the watchdog and `status` must stay
+//! cheap.
 
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    Result,
-    figures::{deciles, median},
-    fleet, picture, report,
+    Result, fleet, picture, report,
+    results::{deciles, median},
     stage::{Copy, Stage, connect},
     stub::Stub,
 };
@@ -38,7 +37,7 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     let tenths = deciles(&drained.claim_ms);
     let (first, last) = (tenths.first().copied(), tenths.last().copied());
     let ratio = last.unwrap_or_default() / first.unwrap_or(1.0);
-    let figures = json!({
+    let results = json!({
         "rows": rows,
         "settings": stage.settings().await?,
         "rows_per_second": drained.rows_per_second,
@@ -49,19 +48,19 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
         "watchdog_thorough_ms": thorough,
         "status_ms": { "before": status_before, "after": status_after },
     });
-    println!("{figures:#}");
-    report::write("growth.json", &format!("{figures:#}\n"))?;
+    println!("{results:#}");
+    report::write("growth.json", &format!("{results:#}\n"))?;
     let title = format!("Claim time over {rows} rows, beside an open transaction");
     report::write("growth.svg", &picture::line(&title, "ms", &smooth(&drained.claim_ms)))?;
     stage.drop(copy).await
 }
 
-/// The median of each hundredth.
+/// Returns the median of each hundredth.
 fn smooth(values: &[f64]) -> Vec<f64> {
     values.chunks(values.len().div_ceil(100).max(1)).map(median).collect()
 }
 
-/// A sweep with nothing to do.
+/// Returns the median time of a sweep that has nothing to reset.
 async fn tick_ms(copy: &Copy, depth: Depth) -> Result<f64> {
     let mut settings = defaults();
     settings.postgres.url = Some(copy.url.clone().into());
@@ -76,7 +75,7 @@ async fn tick_ms(copy: &Copy, depth: Depth) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// `cleanupctl status` as a whole, with its connection.
+/// Returns the time of `cleanupctl status`, with its connection.
 async fn status_ms(copy: &Copy, stub: &Stub) -> Result<f64> {
     let started = Instant::now();
     let mut status = fleet::program(env!("CARGO_BIN_EXE_cleanupctl"), copy, &stub.url)?;

@@ -1,5 +1,5 @@
-//! The limit: the same rows and bodies deleted by plain set-based SQL, a thousand at a time, on one
-//! connection: no claim, no lease, no fence, no objects, nothing that survives a crash in between.
+//! The limit: plain set-based SQL that deletes the same pastes and content rows, a thousand at a time,
+//! on one connection. No claim, no lease, no fence, no objects, no recovery after a crash.
 
 use std::{collections::HashMap, time::SystemTime};
 
@@ -22,7 +22,7 @@ const SUBTRACT: &str = "
 const DELETE_UNREFERENCED: &str =
     "DELETE FROM content WHERE content_hash = ANY ($1) AND ref_count = 0";
 
-/// Rows per second.
+/// Returns the rows per second.
 pub async fn measure(copy: &mut Copy) -> Result<f64> {
     let (started, mut rows, mut mark) = (Instant::now(), 0, None::<SystemTime>);
     let delete = copy.db.prepare(DELETE).await?;

@@ -1,5 +1,5 @@
-//! What people write first: a thousand rows are marked, then each of them is decremented, its object
-//! deleted and its row deleted, one after the other.
+//! A naive implementation: marks a thousand rows, then decrements, deletes the object and deletes the
+//! row, one paste after the other.
 
 use aws_sdk_s3::Client as S3;
 use tokio::time::Instant;
@@ -12,17 +12,17 @@ const MARK: &str = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
     deletion_initiated_at = now() WHERE short_code = ANY ($1)";
 const DECREMENT: &str = "UPDATE content SET ref_count = ref_count - 1 WHERE content_hash = $1
     RETURNING ref_count, s3_key";
-const FORGET: &str = "DELETE FROM content WHERE content_hash = $1";
+const DELETE_CONTENT: &str = "DELETE FROM content WHERE content_hash = $1";
 const DELETE: &str = "DELETE FROM pastes WHERE short_code = $1";
 
-/// Rows per second, over so many rows.
+/// Returns the rows per second, over this many rows.
 pub async fn measure(copy: &Copy, endpoint: &str, rows: u64) -> Result<f64> {
     let (db, s3) = (&copy.db, client(endpoint).await);
-    let [select, mark, decrement, forget, delete] = [
+    let [select, mark, decrement, delete_content, delete] = [
         db.prepare(SELECT).await?,
         db.prepare(MARK).await?,
         db.prepare(DECREMENT).await?,
-        db.prepare(FORGET).await?,
+        db.prepare(DELETE_CONTENT).await?,
         db.prepare(DELETE).await?,
     ];
     let (started, mut done) = (Instant::now(), 0);
@@ -36,7 +36,7 @@ pub async fn measure(copy: &Copy, endpoint: &str, rows: u64) -> Result<f64> {
             if left.get::<_, i32>(0) == 0 {
                 let key: &str = left.get(1);
                 s3.delete_object().bucket(BUCKET).key(key).send().await?;
-                db.execute(&forget, &[&hash]).await?;
+                db.execute(&delete_content, &[&hash]).await?;
             }
             db.execute(&delete, &[&code]).await?;
         }

@@ -1,13 +1,12 @@
-//! How fast is a night, and how fast could it be? Measures, in one run and on the same data: plain
-//! SQL without any safety (the limit), one worker and a fleet with an S3 that answers at once and
-//! one that takes 150 ms, one worker with a real store, and the flow that people write first.
-//! `--growth`: a million rows while another session keeps a transaction open all night.
-//! `--audit`: the audit's memory and time with a hundred thousand objects and with a million.
+//! Measures the rate of a nightly run, and compares it with its limit. One run measures, on the same
+//! data: plain SQL without any safety (the limit), one worker and a fleet with an S3 that answers at
+//! once and with one that takes 150 ms, one worker with a real store, and a naive loop over the rows.
+//! `--growth`: a million rows while another session keeps a transaction open.
+//! `--audit`: memory and time of an audit with a hundred thousand objects and with a million.
 //!
-//! Started by `ops/bench`, which has the servers.
+//! Started by `ops/bench`, which starts the servers.
 
 mod audit;
-mod figures;
 mod fleet;
 mod growth;
 mod limit;
@@ -18,6 +17,7 @@ mod memory_s3;
 mod picture;
 mod plans;
 mod report;
+mod results;
 mod round_trips;
 mod stage;
 mod stub;
@@ -26,8 +26,8 @@ mod work;
 
 use std::time::Duration;
 
-use figures::{Figures, LIMIT, LITERAL, ONE, ONE_SLOW, SEAWEEDFS, THREE, THREE_SLOW};
-use round_trips::Turns;
+use results::{LIMIT, LITERAL, ONE, ONE_SLOW, Results, SEAWEEDFS, THREE, THREE_SLOW};
+use round_trips::RoundTrips;
 use stage::Stage;
 use stub::Stub;
 
@@ -38,28 +38,28 @@ const FLEET: usize = 3;
 
 #[derive(clap::Parser)]
 struct Args {
-    /// Expired pastes; as many live ones beside them.
+    /// Number of expired pastes, and of live ones
     #[arg(long)]
     rows: Option<u64>,
-    /// How often each variant is measured.
+    /// Number of rounds
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only the variants whose name contains one of these, separated by commas: to measure a change.
+    /// Measure only variants whose name contains one of these words, separated by commas
     #[arg(long)]
     only: Option<String>,
-    /// A million rows beside a transaction that stays open, instead.
+    /// Instead, measure a million rows beside an open transaction
     #[arg(long)]
     growth: bool,
-    /// What an audit needs, instead.
+    /// Instead, measure memory and time of an audit
     #[arg(long)]
     audit: bool,
-    /// What the server does for one batch, statement by statement, instead.
+    /// Instead, print the cost of each statement of a batch
     #[arg(long)]
     plans: bool,
-    /// Small enough for a test: does it work at all?
+    /// Run everything with little data, to test the benchmark itself
     #[arg(long)]
     smoke: bool,
-    /// Given by cargo.
+    /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -84,28 +84,28 @@ async fn main() -> Result<()> {
     if args.plans {
         return plans::measure(&stage, rows).await;
     }
-    let mut figures = Figures { rows, settings: stage.settings().await?, ..Figures::default() };
+    let mut results = Results { rows, settings: stage.settings().await?, ..Results::default() };
     let rounds = if args.smoke { 1 } else { args.rounds };
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
-        measure_round(&stage, &mut figures, rows, args.only.as_deref()).await?;
+        measure_round(&stage, &mut results, rows, args.only.as_deref()).await?;
     }
     if args.only.is_some() {
         return Ok(());
     }
-    measure_once(&stage, &mut figures).await?;
+    measure_once(&stage, &mut results).await?;
     if args.smoke {
         growth::measure(&stage, rows).await?;
         plans::measure(&stage, rows).await?;
         audit::measure(&stage, &[rows]).await?;
     }
-    report::tell(&figures)
+    report::print(&results)
 }
 
-/// All variants, one after the other, so that whatever slows the machine down slows all of them.
+/// Measures all variants one after the other, so that a slower machine slows all of them.
 async fn measure_round(
     stage: &Stage,
-    figures: &mut Figures,
+    results: &mut Results,
     rows: u64,
     only: Option<&str>,
 ) -> Result<()> {
@@ -114,7 +114,7 @@ async fn measure_round(
     let (instant, slow) = (Stub::start(Duration::ZERO).await?, Stub::start(SLOW).await?);
     if wanted(LIMIT) {
         let mut copy = stage.copy("bench_limit").await?;
-        figures.add(LIMIT, limit::measure(&mut copy).await?, None);
+        results.add(LIMIT, limit::measure(&mut copy).await?, None);
         stage.drop(copy).await?;
     }
     for (name, workers, stub) in [
@@ -128,23 +128,23 @@ async fn measure_round(
         }
         let copy = stage.copy("bench_fleet").await?;
         let drained = fleet::checked(stage, &copy, stub, workers).await?;
-        figures.add(name, drained.rows_per_second, Some(drained));
+        results.add(name, drained.rows_per_second, Some(drained));
         stage.drop(copy).await?;
     }
     if wanted(LITERAL) {
         let copy = stage.copy("bench_literal").await?;
         let rate = literal::measure(&copy, &instant.url, (rows / 20).max(1000)).await?;
-        figures.add(LITERAL, rate, None);
+        results.add(LITERAL, rate, None);
         stage.drop(copy).await?;
     }
     if wanted(SEAWEEDFS) {
         let drained = seaweedfs(stage, rows / 40).await?;
-        figures.add(SEAWEEDFS, drained.rows_per_second, Some(drained));
+        results.add(SEAWEEDFS, drained.rows_per_second, Some(drained));
     }
     Ok(())
 }
 
-/// A smaller sample with real objects.
+/// Drains fewer rows, with real objects.
 async fn seaweedfs(stage: &Stage, rows: u64) -> Result<fleet::Drained> {
     let s3 = std::env::var("PASTE_CLEANUP_TEST_S3_ENDPOINT")?;
     let copy = stage.empty("bench_seaweedfs").await?;
@@ -158,24 +158,26 @@ async fn seaweedfs(stage: &Stage, rows: u64) -> Result<fleet::Drained> {
     Ok(drained)
 }
 
-/// What does not vary: the memory of a worker with nothing to do, and its talks with Postgres.
-async fn measure_once(stage: &Stage, figures: &mut Figures) -> Result<()> {
+/// Measures what does not vary between rounds: the memory of an idle worker, and the round trips to
+/// Postgres per batch.
+async fn measure_once(stage: &Stage, results: &mut Results) -> Result<()> {
     let stub = Stub::start(Duration::ZERO).await?;
     let copy = stage.empty("bench_idle").await?;
-    let turns = Turns::count(stage.address()).await?;
-    let through = |copy: &mut stage::Copy| {
-        copy.url = copy.url.replace(stage.address(), &format!("127.0.0.1:{}", turns.port));
+    let round_trips = RoundTrips::start(stage.address()).await?;
+    let use_proxy = |copy: &mut stage::Copy| {
+        copy.url = copy.url.replace(stage.address(), &format!("127.0.0.1:{}", round_trips.port));
     };
-    figures.idle_rss_mib = fleet::drain(stage, &copy, &stub.url, 1).await?.peak_rss_mib;
+    results.idle_rss_mib = fleet::drain(stage, &copy, &stub.url, 1).await?.peak_rss_mib;
     let mut idle = copy;
-    through(&mut idle);
+    use_proxy(&mut idle);
     fleet::drain(stage, &idle, &stub.url, 1).await?;
-    let of_idle = turns.so_far();
+    let idle_round_trips = round_trips.so_far();
     stage.drop(idle).await?;
-    let mut copy = stage.copy("bench_turns").await?;
-    through(&mut copy);
+    let mut copy = stage.copy("bench_round_trips").await?;
+    use_proxy(&mut copy);
     fleet::drain(stage, &copy, &stub.url, 1).await?;
     let batches = copy.count("SELECT count(*) FROM deletion_claims").await?;
-    figures.round_trips_per_batch = (turns.so_far() - 2 * of_idle) as f64 / batches.max(1) as f64;
+    results.round_trips_per_batch =
+        (round_trips.so_far() - 2 * idle_round_trips) as f64 / batches.max(1) as f64;
     stage.drop(copy).await
 }

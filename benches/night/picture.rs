@@ -1,4 +1,4 @@
-//! The result as a picture: bars for the variants, a line for claims over a night.
+//! The results as a picture: bars for the variants, a line for the claim times of a drain.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ const STYLE: &str = "<style>text{font:13px sans-serif;fill:#24292f}.axis{stroke:
     .bar{fill:#0969da}.limit{fill:#8c959f}.line{fill:none;stroke:#0969da;stroke-width:2}\
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}}</style>";
 
-/// Bars by name and value; the first one is what the others are compared with.
+/// Draws bars by name and value. The first one is the reference for the others.
 pub fn bars(title: &str, unit: &str, bars: &[(&str, f64)]) -> String {
     let most = bars.iter().map(|(_, value)| *value).fold(1.0, f64::max);
     let first = bars.first().map_or(1.0, |(_, value)| *value);
@@ -34,7 +34,7 @@ pub fn bars(title: &str, unit: &str, bars: &[(&str, f64)]) -> String {
     svg + "</svg>\n"
 }
 
-/// One value for each step of the way, from the first to the last.
+/// Draws a line of values, from the first to the last.
 pub fn line(title: &str, unit: &str, values: &[f64]) -> String {
     let most = values.iter().copied().fold(1.0, f64::max);
     let (height, bottom) = (260.0, 220.0);

@@ -1,6 +1,6 @@
-//! What the server does for one batch: `EXPLAIN (ANALYZE, BUFFERS, WAL)` of every statement on the hot
-//! path, in the middle of a drain, with the settings and the parameters of a worker. And how the work
-//! of all statements of a batch grows with it, whatever the planner knows of the tables.
+//! The cost of one batch on the server: `EXPLAIN (ANALYZE, BUFFERS, WAL)` of every statement on the hot
+//! path, in the middle of a drain, with the settings and the parameters of a worker. Also checks that
+//! the work of each statement grows linearly with the batch, with any planner statistics.
 
 use std::time::{Duration, SystemTime};
 
@@ -48,7 +48,7 @@ pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     growth(stage, (rows / 10).clamp(250, 1000)).await
 }
 
-/// The work of each statement for a batch, and how many times as much it is for four times the rows.
+/// Prints the work of each statement for a batch, and for a batch of four times the rows.
 async fn growth(stage: &Stage, rows: u64) -> Result<()> {
     let kinds = [Statistics::Fresh, Statistics::Missing, Statistics::Stale];
     let (mut lines, mut quadratic) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ async fn work_of(
 }
 
 impl Plans {
-    /// The statements of a batch, in their order.
+    /// Explains the statements of a batch, in order.
     async fn one_batch(&mut self) -> Result<()> {
         let (worker, none) = (Uuid::new_v4(), None::<Vec<String>>);
         let mark = self.db.query_one("SELECT min(expires_at) FROM pastes", &[]).await?;
@@ -108,19 +108,19 @@ impl Plans {
         self.db.batch_execute("COMMIT").await?;
         let claim: i64 =
             self.db.query_one("SELECT max(id) FROM deletion_claims", &[]).await?.get(0);
-        let bodies = "SELECT content_hash, min(s3_key), min(short_code), count(*)::int,
+        let content = "SELECT content_hash, min(s3_key), min(short_code), count(*)::int,
                              min(ref_count) <= count(*)
                       FROM pastes JOIN content USING (content_hash)
                       WHERE claim_id = $1 GROUP BY content_hash";
-        let bodies = self.db.query(bodies, &[&claim]).await?;
-        let hashes: Vec<&[u8]> = bodies.iter().map(|row| row.get(0)).collect();
-        let (last, survivors): (Vec<_>, Vec<_>) =
-            bodies.iter().partition(|row| row.get::<_, bool>(4));
+        let content = self.db.query(content, &[&claim]).await?;
+        let hashes: Vec<&[u8]> = content.iter().map(|row| row.get(0)).collect();
+        let (last, still_referenced): (Vec<_>, Vec<_>) =
+            content.iter().partition(|row| row.get::<_, bool>(4));
         let unreferenced: Vec<&[u8]> = last.iter().map(|row| row.get(0)).collect();
         let keys: Vec<&str> = last.iter().map(|row| row.get(1)).collect();
         let pending_owners: Vec<&str> = last.iter().map(|row| row.get(2)).collect();
-        let kept: Vec<&[u8]> = survivors.iter().map(|row| row.get(0)).collect();
-        let references: Vec<i32> = survivors.iter().map(|row| row.get(3)).collect();
+        let kept: Vec<&[u8]> = still_referenced.iter().map(|row| row.get(0)).collect();
+        let references: Vec<i32> = still_referenced.iter().map(|row| row.get(3)).collect();
 
         self.begin(BY_KEY).await?;
         self.explain(query!("decrement/fence"), &[&claim, &worker]).await?;
@@ -158,7 +158,7 @@ impl Plans {
     ) -> Result<()> {
         let sql = format!("EXPLAIN (ANALYZE, BUFFERS, WAL, TIMING OFF) {sql}");
         let lines = self.db.query(&sql, parameters).await?;
-        // A thousand keys are no help to a reader.
+        // Without the lists of a thousand keys.
         let short = |line: &str| line.chars().take(200).collect::<String>();
         let lines: Vec<String> = lines.iter().map(|row| short(row.get(0))).collect();
         let number = |of: &str, name: &str| {

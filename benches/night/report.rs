@@ -1,4 +1,4 @@
-//! The result for eyes, for scripts, and as a picture.
+//! Prints the results, and writes them as JSON and as a picture.
 
 use std::{fs, path::Path};
 
@@ -6,9 +6,8 @@ use paste_cleanup::format::{table, thousands};
 use serde_json::{Value, json};
 
 use crate::{
-    Result,
-    figures::{Figures, LIMIT, Variant},
-    picture,
+    Result, picture,
+    results::{LIMIT, Results, Variant},
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench");
@@ -19,29 +18,30 @@ pub fn write(name: &str, text: &str) -> Result<()> {
     Ok(fs::write(Path::new(FOLDER).join(name), text)?)
 }
 
-pub fn tell(figures: &Figures) -> Result<()> {
-    let limit = figures.best_of(&[LIMIT]);
-    println!("{} expired and as many live pastes", thousands(figures.rows));
-    println!("{}", figures.settings.join(", "));
-    let rows = figures.variants.iter().map(|variant| row(variant, limit));
+/// Prints the results and writes `latest.json` and `latest.svg`.
+pub fn print(results: &Results) -> Result<()> {
+    let limit = results.best_of(&[LIMIT]);
+    println!("{} expired and as many live pastes", thousands(results.rows));
+    println!("{}", results.settings.join(", "));
+    let rows = results.variants.iter().map(|variant| row(variant, limit));
     println!(
         "{}",
         table(&["variant", "rows/s", "of the limit", "spread", "WAL bytes a row"], rows)
     );
     let claims: Vec<String> =
-        figures.claim_ms_by_decile().iter().map(|ms| format!("{ms:.0}")).collect();
-    println!("claim by tenths of the drain: {} ms", claims.join(" "));
+        results.claim_ms_by_decile().iter().map(|ms| format!("{ms:.0}")).collect();
+    println!("claim time by tenths of the drain: {} ms", claims.join(" "));
     println!(
-        "memory of a worker: {:.0} MiB at most, {:.0} MiB with nothing to do",
-        figures.peak_rss_mib(),
-        figures.idle_rss_mib
+        "memory of a worker: peak {:.0} MiB, idle {:.0} MiB",
+        results.peak_rss_mib(),
+        results.idle_rss_mib
     );
-    println!("round trips to Postgres for a batch: {:.1}", figures.round_trips_per_batch);
-    println!("ratios: {}", figures.ratios());
-    write("latest.json", &format!("{:#}\n", as_json(figures)))?;
+    println!("round trips to Postgres per batch: {:.1}", results.round_trips_per_batch);
+    println!("ratios: {}", results.ratios());
+    write("latest.json", &format!("{:#}\n", as_json(results)))?;
     let bars: Vec<(&str, f64)> =
-        figures.variants.iter().map(|variant| (variant.name, variant.median())).collect();
-    let title = format!("{} expired pastes, rows per second", thousands(figures.rows));
+        results.variants.iter().map(|variant| (variant.name, variant.median())).collect();
+    let title = format!("{} expired pastes, rows per second", thousands(results.rows));
     write("latest.svg", &picture::bars(&title, "rows/s", &bars))
 }
 
@@ -56,7 +56,7 @@ fn row(variant: &Variant, limit: f64) -> Vec<String> {
     ]
 }
 
-fn as_json(figures: &Figures) -> Value {
+fn as_json(results: &Results) -> Value {
     let variant = |variant: &Variant| {
         let drained = variant.drained.as_ref();
         json!({
@@ -69,13 +69,13 @@ fn as_json(figures: &Figures) -> Value {
         })
     };
     json!({
-        "rows": figures.rows,
-        "settings": figures.settings,
-        "variants": figures.variants.iter().map(variant).collect::<Vec<_>>(),
-        "claim_ms_by_decile": figures.claim_ms_by_decile(),
-        "peak_rss_mib": figures.peak_rss_mib(),
-        "idle_rss_mib": figures.idle_rss_mib,
-        "round_trips_per_batch": figures.round_trips_per_batch,
-        "ratios": figures.ratios(),
+        "rows": results.rows,
+        "settings": results.settings,
+        "variants": results.variants.iter().map(variant).collect::<Vec<_>>(),
+        "claim_ms_by_decile": results.claim_ms_by_decile(),
+        "peak_rss_mib": results.peak_rss_mib(),
+        "idle_rss_mib": results.idle_rss_mib,
+        "round_trips_per_batch": results.round_trips_per_batch,
+        "ratios": results.ratios(),
     })
 }

@@ -1,4 +1,4 @@
-//! How often a worker waits for Postgres: a proxy counts the turns of the conversation.
+//! Counts the round trips between a worker and Postgres with a proxy.
 
 use std::sync::{
     Arc,
@@ -12,21 +12,21 @@ use tokio::{
 
 use crate::Result;
 
-/// Something was sent after something was received.
-pub struct Turns {
+/// A proxy that counts round trips: requests that follow an answer.
+pub struct RoundTrips {
     pub port: u16,
     counted: Arc<AtomicU64>,
 }
 
-impl Turns {
-    pub async fn count(server: &str) -> Result<Self> {
+impl RoundTrips {
+    pub async fn start(server: &str) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let (server, counted) = (server.to_string(), Arc::new(AtomicU64::new(0)));
         let shared = Arc::clone(&counted);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, server.clone(), Arc::clone(&shared)));
+                tokio::spawn(forward(client, server.clone(), Arc::clone(&shared)));
             }
         });
         Ok(Self { port, counted })
@@ -37,22 +37,22 @@ impl Turns {
     }
 }
 
-async fn carry(mut client: TcpStream, server: String, turns: Arc<AtomicU64>) -> Option<()> {
+async fn forward(mut client: TcpStream, server: String, round_trips: Arc<AtomicU64>) -> Option<()> {
     let mut server = TcpStream::connect(server).await.ok()?;
-    let (mut asked, mut answered) = (vec![0; 1 << 18], vec![0; 1 << 18]);
-    let mut waits = false;
+    let (mut request, mut answer) = (vec![0; 1 << 18], vec![0; 1 << 18]);
+    let mut is_waiting = false;
     loop {
         tokio::select! {
-            read = client.read(&mut asked) => {
+            read = client.read(&mut request) => {
                 let read = read.ok().filter(|read| *read > 0)?;
-                turns.fetch_add(u64::from(!waits), Relaxed);
-                waits = true;
-                server.write_all(&asked[..read]).await.ok()?;
+                round_trips.fetch_add(u64::from(!is_waiting), Relaxed);
+                is_waiting = true;
+                server.write_all(&request[..read]).await.ok()?;
             }
-            read = server.read(&mut answered) => {
+            read = server.read(&mut answer) => {
                 let read = read.ok().filter(|read| *read > 0)?;
-                waits = false;
-                client.write_all(&answered[..read]).await.ok()?;
+                is_waiting = false;
+                client.write_all(&answer[..read]).await.ok()?;
             }
         }
     }

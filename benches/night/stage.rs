@@ -1,5 +1,5 @@
-//! The databases: filled once, copied for every measurement, so that all of them start from the same
-//! pages.
+//! The databases: one is filled, and copied for every measurement, so that all measurements start from
+//! the same pages.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::Result;
 
 const FILL: &str = include_str!("fill.sql");
 const TEMPLATE: &str = "bench_template";
-/// What a figure depends on, and a reader must know.
+/// The server settings that the results depend on.
 const SETTINGS: &str = "
     SELECT name || ' ' || current_setting(name) FROM unnest(ARRAY['server_version', 'fsync',
         'synchronous_commit', 'wal_level', 'shared_buffers', 'max_wal_size', 'autovacuum']) AS name";
@@ -20,7 +20,7 @@ pub struct Stage {
     maintenance: Client,
 }
 
-/// A copy that one measurement may empty.
+/// A copy for one measurement.
 pub struct Copy {
     pub name: String,
     pub url: String,
@@ -28,11 +28,13 @@ pub struct Copy {
 }
 
 impl Stage {
-    /// Fills the template with so many expired and as many live pastes.
+    /// Fills the template with `rows` expired and as many live pastes.
     pub async fn fill(rows: u64) -> Result<Self> {
-        let url = std::env::var("PASTE_CLEANUP_TEST_DATABASE_URL")
-            .map_err(|_| "no servers: start it with ops/bench")?;
-        let (server, _) = url.rsplit_once('/').ok_or("a URL without a database")?;
+        let url = std::env::var("PASTE_CLEANUP_TEST_DATABASE_URL").map_err(
+            |_| "PASTE_CLEANUP_TEST_DATABASE_URL is not set: start the benchmark with ops/bench",
+        )?;
+        let (server, _) =
+            url.rsplit_once('/').ok_or("the URL of the test database has no database name")?;
         let maintenance = connect(&url).await?;
         let stage = Self { server: server.into(), maintenance };
         stage.create(TEMPLATE, "template0").await?;
@@ -52,7 +54,7 @@ impl Stage {
         self.server.rsplit('@').next().unwrap_or(&self.server)
     }
 
-    /// A database with the schema and no pastes.
+    /// Creates a database with the schema and no pastes.
     pub async fn empty(&self, name: &str) -> Result<Copy> {
         let copy = self.copy(name).await?;
         copy.db.batch_execute("TRUNCATE pastes, content").await?;
@@ -64,7 +66,7 @@ impl Stage {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// A fresh copy, on pages that were written out before the clock starts.
+    /// Creates a copy, and writes its pages to disk before the measurement.
     pub async fn copy(&self, name: &str) -> Result<Copy> {
         self.create(name, TEMPLATE).await?;
         self.maintenance.batch_execute("CHECKPOINT").await?;
@@ -92,7 +94,7 @@ impl Stage {
         format!("{}/{database}", self.server)
     }
 
-    /// How far the write-ahead log is, in bytes.
+    /// Returns the position of the write-ahead log in bytes.
     pub async fn wal(&self) -> Result<i64> {
         let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
         Ok(self.maintenance.query_one(sql, &[]).await?.get(0))

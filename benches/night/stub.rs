@@ -1,5 +1,5 @@
-//! An S3 endpoint that speaks enough of it for DeleteObjects (and DeleteObject), answers at once or
-//! after a while, and remembers every key of the former.
+//! An S3 endpoint with DeleteObjects and DeleteObject, with a fixed latency. It records the keys of
+//! every DeleteObjects.
 
 use std::{
     collections::HashSet,
@@ -16,7 +16,7 @@ use axum::{
 
 use crate::Result;
 
-/// What the worker asks for when it starts.
+/// The key that a worker deletes when it starts, to check the bucket.
 const PROBE: &str = ".paste-cleanup-probe";
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub struct Stub {
 }
 
 impl Stub {
-    /// Every call takes so long.
+    /// Starts a stub whose calls take this long.
     pub async fn start(latency: Duration) -> Result<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -67,7 +67,7 @@ impl Stub {
         ([(CONTENT_TYPE, "application/xml")], answer).into_response()
     }
 
-    /// The keys that were deleted since the last time.
+    /// Returns the keys that were deleted since the last call.
     pub fn take(&self) -> HashSet<String> {
         std::mem::take(&mut *self.deleted.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! What can keep an audit from going on.
+//! The errors that end an audit, and those that concern single rows.
 
 use tokio_postgres::error::SqlState;
 
@@ -7,30 +7,31 @@ use crate::{
     postgres::{Fault, describe, is_row_security, remedy},
 };
 
-/// Less than Postgres' deadlock_timeout: holding some rows and waiting for others, we give up before
-/// a writer with several puts in a transaction is chosen as the victim.
-pub(super) const TOGETHER: &str = "SET LOCAL lock_timeout = '200ms'";
-/// Alone it holds nothing while it waits.
-pub(super) const ALONE: &str = "SET LOCAL lock_timeout = '1s'";
+/// For several rows: shorter than Postgres' deadlock_timeout. An audit that has locked some rows and
+/// waits for others gives up before a writer with several puts in a transaction becomes the victim.
+pub(super) const LOCK_TIMEOUT_MANY: &str = "SET LOCAL lock_timeout = '200ms'";
+/// For one row: no other row is locked during the wait.
+pub(super) const LOCK_TIMEOUT_ONE: &str = "SET LOCAL lock_timeout = '1s'";
 
+/// An error that ends the audit.
 #[derive(thiserror::Error, Debug)]
 pub enum AuditError {
     #[error("Postgres: {}; {}", describe(.0), what_to_do(.0))]
     Postgres(#[from] tokio_postgres::Error),
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// The dependencies are not (or no longer) what they must be.
+    /// A precondition does not hold (any more), or the fleet is paused.
     #[error("{0}")]
     Refused(String),
 }
 
 impl AuditError {
-    /// The page can be done again on another connection.
+    /// Whether the page can be repeated over another connection.
     pub(super) fn is_lost_connection(&self) -> bool {
         match self {
             Self::Postgres(error) => match error.code().map(SqlState::code) {
-                // Cut off by an administrator, by a shutdown, starting up again, or for having
-                // been silent in a transaction for too long.
+                // Terminated by an administrator, by a shutdown, during startup, or because the
+                // session was idle in a transaction for too long.
                 Some(code) => code.starts_with("57P") || code.starts_with("08") || code == "25P03",
                 None => true,
             },
@@ -39,23 +40,23 @@ impl AuditError {
     }
 }
 
-/// What concerns single rows: those beside them can go on.
+/// An error of single rows: the others can still be repaired.
 pub(super) enum RepairError {
-    /// Somebody else holds a row, and longer than we wait.
-    Held,
-    /// Postgres does not take it, and says why.
+    /// Another transaction has locked the row for longer than the timeout.
+    Locked,
+    /// Postgres refuses the change, for this reason.
     Refused(String),
 }
 
-/// `None`: it concerns all of them.
+/// Classifies an error of a repair. `None`: it is not about single rows.
 pub(super) fn repair_error(error: &tokio_postgres::Error) -> Option<RepairError> {
     match error.code()? {
         &SqlState::LOCK_NOT_AVAILABLE
         | &SqlState::T_R_DEADLOCK_DETECTED
-        // It took too long.
-        | &SqlState::QUERY_CANCELED => Some(RepairError::Held),
+        // statement_timeout.
+        | &SqlState::QUERY_CANCELED => Some(RepairError::Locked),
         _ if Fault::of(error) == Fault::Row => {
-            Some(RepairError::Refused(format!("Postgres refuses its repair: {}", describe(error))))
+            Some(RepairError::Refused(format!("Postgres refuses the repair: {}", describe(error))))
         }
         _ => None,
     }
@@ -64,7 +65,7 @@ pub(super) fn repair_error(error: &tokio_postgres::Error) -> Option<RepairError>
 fn what_to_do(error: &tokio_postgres::Error) -> &'static str {
     match error.code() {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) if !is_row_security(error) => {
-            "grant this login the role cleanup_auditor (`cleanupctl migrate --roles` makes it)"
+            "grant this login the role cleanup_auditor (`cleanupctl migrate --roles` creates it)"
         }
         _ => remedy(error),
     }

@@ -1,33 +1,37 @@
-//! The audit: bucket against tables in both directions, while fleet and writers go on.
+//! The audit: compares the bucket with the tables in both directions, while workers and writers run.
 //!
-//! Three walks, each in pages and in constant memory: the counts of content (`counts`), the bodies
-//! that pastes hold (`pastes`), and the bucket's listing merged with the keys that content knows
-//! (`bucket`). Everything they come upon is only a suspicion, for it is older than a moment: it
-//! is asked again, in an order that no interleaving can break, before it is reported
-//! (`orphans`, `missing`, `counts`). What is to be deleted is collected (`pending`) and
-//! deleted when the walks have ended, unless it is suspiciously much (`deletions`); and no object
-//! before a sentinel keeps its key (`sentinel`).
+//! Three walks, each page by page and in constant memory:
+//!
+//! 1. `walk_counts`: is each `ref_count` right, and is each content row referenced?
+//! 2. `walk_pastes`: does the content of each paste have a content row?
+//! 3. `walk_bucket`: the bucket's listing, merged with the keys of all content rows.
+//!
+//! What a walk finds is only a suspect, because it was read some time ago. Before it is reported it is
+//! checked again, in an order that no interleaving can break (`orphans`, `missing_objects`, `recount`).
+//! Counts are corrected at once. What is to be deleted goes into `delete_queue`, and is deleted when
+//! the walks have ended (`delete`), unless the safety brake refuses (`brake`). No object is deleted
+//! before a sentinel reserves its key (`sentinel`).
 
-mod bodies;
 mod brake;
-mod bucket;
-mod checks;
-mod counts;
-mod deletions;
+mod content_keys;
+mod delete;
+mod delete_queue;
 mod error;
-mod missing;
+mod missing_objects;
 mod orphans;
-mod pastes;
-mod pending;
 mod position;
+mod preconditions;
 mod progress;
 mod record;
+mod recount;
 mod report;
-mod rows;
 mod sample;
 mod sentinel;
 mod spellings;
-mod unreferenced;
+mod unreferenced_content;
+mod walk_bucket;
+mod walk_counts;
+mod walk_pastes;
 
 use std::time::Duration;
 
@@ -40,11 +44,12 @@ use tracing::warn;
 pub(crate) use self::brake::CHECK;
 use self::{
     brake::has_erased,
-    checks::{check, connect, loose_prefix, refuse_loose_prefix},
-    pending::Pending,
+    content_keys::ROWS_PER_RANGE,
+    delete_queue::DeleteQueue,
+    preconditions::{check, connect, loose_prefix, refuse_loose_prefix},
     progress::Progress,
     record::Recorded,
-    rows::ROWS_PER_RANGE,
+    walk_bucket::BucketWalk,
 };
 pub use self::{
     error::AuditError,
@@ -60,27 +65,28 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// How long a Postgres that went away is waited for.
-const REOPEN_WITHIN: Duration = Duration::from_secs(60);
-/// A connection that is lost so often at the same place is not lost by chance.
-const MOST_LOSSES: u32 = 5;
+/// How long a lost connection to Postgres is tried again.
+const RECONNECT_WITHIN: Duration = Duration::from_secs(60);
+/// A connection that is lost this often on the same page is not lost by chance.
+const MAX_LOSSES: u32 = 5;
 
-/// How to audit.
+/// The options of an audit.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Repair what can be repaired without losing anything.
+    /// Repair what can be repaired without losing a body.
     pub repair: bool,
-    /// What is younger may be in the hands of a writer who has not committed yet.
+    /// Leave alone what is younger: its writer may not have committed yet.
     pub grace: Duration,
-    /// The brake: delete nothing when more than that is to be deleted.
+    /// Delete nothing if more objects than this are to be deleted.
     pub max_delete: u64,
-    /// Also when that is more than half, when no paste was ever erased here, or under a prefix that
-    /// others may share.
+    /// Delete even if that is more than half, if no paste was ever erased in this database, or if
+    /// other databases may share the prefix.
     pub override_brake: bool,
+    /// Resume after this position.
     pub after: Position,
-    /// So many findings of each kind are kept in words.
+    /// Number of findings of each kind to keep in the report.
     pub list: usize,
-    /// Content is sorted in ranges of about so many rows.
+    /// Sort the content keys in ranges of about this many rows.
     pub rows_per_range: u64,
 }
 
@@ -98,7 +104,7 @@ impl Default for Options {
     }
 }
 
-/// One audit.
+/// One audit: [`Audit::open`], then [`Audit::run`].
 pub struct Audit {
     target: Target,
     db: Client,
@@ -106,14 +112,13 @@ pub struct Audit {
     options: Options,
     report: Report,
     progress: Progress,
-    pending: Pending,
-    /// The last missing object that was reported: a page that is walked through again reports none
-    /// twice.
+    queue: DeleteQueue,
+    /// The last missing object that was reported, so that a page that is repeated reports none twice.
     missing_up_to: Option<String>,
 }
 
 impl Audit {
-    /// Ready to go: connected, the schema is ours, and the bucket is this database's.
+    /// Connects, and checks everything that an audit requires.
     pub async fn open(settings: &Settings, options: Options) -> Result<Self> {
         let objects = Objects::new(settings).await?;
         if options.repair && !options.override_brake {
@@ -129,7 +134,7 @@ impl Audit {
             warnings: loose_prefix(objects.prefix()).into_iter().collect(),
             ..Report::default()
         };
-        let most = usize::try_from(options.max_delete).unwrap_or(usize::MAX).max(options.list);
+        let capacity = usize::try_from(options.max_delete).unwrap_or(usize::MAX).max(options.list);
         let audit = Self {
             target,
             db,
@@ -137,7 +142,7 @@ impl Audit {
             options,
             report,
             progress: Progress::default(),
-            pending: Pending::keeping(most),
+            queue: DeleteQueue::new(capacity),
             missing_up_to: None,
         };
         if audit.options.repair {
@@ -146,8 +151,8 @@ impl Audit {
         Ok(audit)
     }
 
-    /// Audits to the end, or until a signal or a server that stays away: then the report says where
-    /// to go on. A second signal does not wait for the page.
+    /// Audits to the end, or until a signal or an outage; then the report has the position to resume
+    /// at. The first signal lets the current page finish, the second does not.
     pub async fn run(mut self, shutdown: &Shutdown) -> Report {
         let started = Instant::now();
         let mut at = Some(self.options.after.clone());
@@ -156,32 +161,33 @@ impl Audit {
         self.progress.end();
         self.report.stopped_because = *ended.as_ref().unwrap_or(&Stopped::Failed);
         self.report.error = ended.err().map(|error| error.to_string());
-        let found = self.end_at(at);
+        let found = self.conclude(at);
         let mut report = std::mem::take(&mut self.report);
         report.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         if let Err(error) = record::record(&self.db, &report, found).await {
-            warn!("what it found could not be written down for status: {}", describe(&error));
+            warn!("cannot record the audit for `cleanupctl status`: {}", describe(&error));
         }
         report
     }
 
-    /// Says where to go on, if that is to be said, and returns what is not found again from there.
-    fn end_at(&mut self, at: Option<Position>) -> Recorded {
+    /// Completes the report with the position to resume at, if the audit did not reach the end.
+    /// Returns the findings that resuming there does not find again.
+    fn conclude(&mut self, at: Option<Position>) -> Recorded {
         self.report.complete =
             matches!(self.report.stopped_because, Stopped::Done | Stopped::Brake);
         if self.report.complete {
             self.warn_of_brake();
             return Recorded::of(&self.report);
         }
-        let first = self.pending.first().cloned();
+        let first = self.queue.first().cloned();
         let before = Recorded::of(&self.report);
-        self.note_pending();
+        self.report_not_reached();
         let (at, found) = first.unwrap_or((at.unwrap_or_default(), before));
         self.report.position = Some(at.to_string());
         found
     }
 
-    /// Walks on from the last whole page when the connection was lost.
+    /// Runs the walks and the deletes. After a lost connection it resumes at the last finished page.
     async fn walk(
         &mut self,
         at: &mut Option<Position>,
@@ -189,20 +195,20 @@ impl Audit {
     ) -> Result<Stopped, AuditError> {
         let mut losses = 0;
         loop {
-            let before = (at.clone(), self.pending.count());
+            let before = (at.clone(), self.queue.count());
             let ended = tokio::select! {
-                ended = self.walk_on(at, &shutdown.stop) => ended,
+                ended = self.walk_pages(at, &shutdown.stop) => ended,
                 () = shutdown.abandon.cancelled() => Ok(Stopped::Signal),
             };
             if at.is_some() {
-                self.pending.undo_page();
+                self.queue.undo_page();
             }
-            losses = if (at.clone(), self.pending.count()) == before { losses + 1 } else { 1 };
+            losses = if (at.clone(), self.queue.count()) == before { losses + 1 } else { 1 };
             match ended {
-                Err(error) if error.is_lost_connection() && losses < MOST_LOSSES => {
-                    warn!("{error}: connecting anew, and going on");
+                Err(error) if error.is_lost_connection() && losses < MAX_LOSSES => {
+                    warn!("{error}; reconnecting");
                     tokio::select! {
-                        reopened = self.reopen(error) => reopened?,
+                        reconnected = self.reconnect(error) => reconnected?,
                         () = shutdown.stop.cancelled() => return Ok(Stopped::Signal),
                     }
                 }
@@ -211,8 +217,8 @@ impl Audit {
         }
     }
 
-    /// Page by page, and then the deletions. `at` is `None` when the walks have ended.
-    async fn walk_on(
+    /// Checks page by page, then deletes what is queued. `at` is `None` when the walks have ended.
+    async fn walk_pages(
         &mut self,
         at: &mut Option<Position>,
         stop: &CancellationToken,
@@ -222,20 +228,20 @@ impl Audit {
             if stop.is_cancelled() {
                 return Ok(Stopped::Signal);
             }
-            let figures = Recorded::of(&self.report);
+            let recorded = Recorded::of(&self.report);
             let next = self.page(&before, &mut walk).await?;
-            self.pending.end_page(&before, figures);
+            self.queue.end_page(&before, recorded);
             self.show_progress(next.as_ref().unwrap_or(&before));
             *at = next;
         }
-        self.delete_pending(stop).await
+        self.delete_queued(stop).await
     }
 
-    /// One page of one of the three walks, and where it ends.
+    /// Checks one page of one of the walks. Returns where the next page begins, or `None` at the end.
     async fn page(
         &mut self,
         at: &Position,
-        walk: &mut Option<bucket::Walk>,
+        walk: &mut Option<BucketWalk>,
     ) -> Result<Option<Position>, AuditError> {
         Ok(Some(match at {
             Position::Counts(after) => match self.counts_page(after).await? {
@@ -249,26 +255,27 @@ impl Audit {
             Position::Objects(after) => {
                 let walk = match walk {
                     Some(walk) => walk,
-                    None => walk.insert(bucket::Walk::start(self, after.clone()).await?),
+                    None => walk.insert(BucketWalk::start(self, after.clone()).await?),
                 };
                 return Ok(self.objects_page(walk).await?.map(Position::Objects));
             }
         }))
     }
 
-    /// Told is the place from which nothing would be left out.
+    /// Shows the position at which an audit would have to resume to leave nothing out.
     fn show_progress(&mut self, at: &Position) {
-        let at = self.pending.first().map_or(at, |(first, _)| first);
-        self.progress.show(&self.report, self.pending.count(), at);
+        let at = self.queue.first().map_or(at, |(first, _)| first);
+        self.progress.show(&self.report, self.queue.count(), at);
     }
 
-    async fn reopen(&mut self, lost: AuditError) -> Result<(), AuditError> {
-        let give_up = Instant::now() + REOPEN_WITHIN;
+    /// Connects again, or returns the error that lost the connection.
+    async fn reconnect(&mut self, lost: AuditError) -> Result<(), AuditError> {
+        let give_up = Instant::now() + RECONNECT_WITHIN;
         for tries in 1.. {
             match connect(&self.target).await {
                 Ok(db) => {
                     self.db = db;
-                    // Another server may answer by now, with another state.
+                    // This may be another server, with another schema or binding.
                     let checked = check(&self.db, &self.objects).await;
                     return checked.map_err(|error| AuditError::Refused(format!("{error:#}")));
                 }

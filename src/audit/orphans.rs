@@ -1,9 +1,9 @@
-//! Objects that content did not know: does really nobody know them, and are they still there?
+//! Objects whose key no content row has: are they orphans?
 //!
-//! The tables are asked first, in one statement and so in one snapshot (see `audit/unknown.sql`), and
-//! the bucket last. Listed, then decremented, deleted and finished by a worker: the tables know nothing
-//! of it any more, and it is gone when the bucket is asked. Still there after no row knew it: no
-//! deletion is under way that could still come.
+//! The tables are queried first, in one statement and so in one snapshot (see `audit/unknown.sql`), and
+//! the bucket is checked last. An object that a worker has decremented, deleted and finished since it
+//! was listed is in no table, but it is also gone from the bucket. An object that is still there
+//! after no row knew it has no pending delete, and is an orphan.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,17 +11,23 @@ use tokio_postgres::{Client, Error};
 
 use super::{
     Audit, AuditError, Finding, Kind, sentinel,
-    spellings::{Spelling, ambiguous_object, spellings, take_spelled},
+    spellings::{Spelling, ambiguous_object, spellings, take_ambiguous},
 };
-use crate::objects::{Deleted, Listed};
+use crate::{
+    format::bytes,
+    objects::{Deleted, Listed},
+};
 
 const UNKNOWN: &str = sql!("audit/unknown");
 
 const REPAIR: &str = "`cleanupctl audit --repair` deletes it";
+/// Postgres has no text with a NUL in it.
+const NUL: &str = "delete it by hand: no sentinel row can reserve a key with a NUL byte";
 
 impl Audit {
-    /// `store_time_s`: what the store's clock said when it listed them.
-    pub(super) async fn judge_unknown(
+    /// Checks listed objects whose key no content row has, and reports or queues the orphans.
+    /// `store_time_s`: the store's time when it listed them.
+    pub(super) async fn confirm_orphans(
         &mut self,
         listed: Vec<Listed>,
         store_time_s: i64,
@@ -33,53 +39,54 @@ impl Audit {
             .filter(|object| unknown.contains(&object.key))
             .partition(|object| is_fresh(object, store_time_s, grace_s));
         let keys: Vec<String> = old.into_iter().map(|object| object.key).collect();
-        let mut orphans: Vec<Listed> = self.look_for(&keys).await?.into_values().collect();
+        let mut orphans: Vec<Listed> = self.find_objects(&keys).await?.into_values().collect();
         orphans.sort_by(|one, other| one.key.cmp(&other.key));
-        let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        let other_spellings =
+            spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
         self.report.fresh_objects += fresh.len() as u64;
         for orphan in orphans {
-            match spelled.get(&orphan.key) {
+            match other_spellings.get(&orphan.key) {
                 Some(other) => self.note(ambiguous_object(&orphan, other)),
-                None => self.note_or_collect(orphan),
+                None => self.note_or_queue(orphan),
             }
         }
         Ok(())
     }
 
-    fn note_or_collect(&mut self, orphan: Listed) {
+    fn note_or_queue(&mut self, orphan: Listed) {
         if !self.options.repair {
             self.note_orphan(&orphan, Err(REPAIR.into()));
         } else if orphan.key.contains('\0') {
-            // Postgres has no text with a NUL in it, so no sentinel can keep that key.
-            self.note_orphan(&orphan, Err("delete it by hand: no row can have that key".into()));
+            self.note_orphan(&orphan, Err(NUL.into()));
         } else {
-            self.pending.add_orphan(orphan);
+            self.queue.add_orphan(orphan);
         }
     }
 
-    /// Asks again, for the walks may have taken hours; keeps their keys, then deletes the objects.
-    /// Those that turn out to be bodies are left alone.
+    /// Checks the orphans again, because the walks may have taken hours, reserves their keys with
+    /// sentinels, then deletes the objects. Those that have a content row by now are left alone.
     pub(super) async fn delete_orphans(
         &mut self,
         mut orphans: Vec<Listed>,
     ) -> Result<(), AuditError> {
         let mut ambiguous = self.retain_orphans(&mut orphans).await?;
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
-        let kept = sentinel::keep(&mut self.db, &keys).await?;
+        let reserved = sentinel::reserve(&mut self.db, &keys).await?;
         let refused: Vec<Listed> =
-            orphans.extract_if(.., |orphan| kept.refused.contains_key(&orphan.key)).collect();
-        orphans.retain(|orphan| kept.keys.contains(&orphan.key));
-        // Stored and decremented again while we looked: the fleet owes it by now, or has deleted it.
-        // From the sentinel on, nobody can store it any more: what is asked now stays so.
+            orphans.extract_if(.., |orphan| reserved.refused.contains_key(&orphan.key)).collect();
+        orphans.retain(|orphan| reserved.keys.contains(&orphan.key));
+        // An object may have been stored and decremented between the check and the sentinel: then a
+        // worker is going to delete it, or has. With the sentinel no writer can store it again, so
+        // the result of this check stays true.
         ambiguous.extend(self.retain_orphans(&mut orphans).await?);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
-        let mut left = self.erase(&keys).await?;
-        self.report.fresh_objects += kept.held.len() as u64;
+        let mut left = self.delete_objects(&keys).await?;
+        self.report.fresh_objects += reserved.locked.len() as u64;
         for (orphan, other) in &ambiguous {
             self.note(ambiguous_object(orphan, other));
         }
         for orphan in &refused {
-            self.note_orphan(orphan, Err(kept.refused[&orphan.key].clone()));
+            self.note_orphan(orphan, Err(reserved.refused[&orphan.key].clone()));
         }
         for orphan in &orphans {
             self.note_orphan(orphan, left.remove(&orphan.key).map_or(Ok(()), Err));
@@ -87,28 +94,30 @@ impl Audit {
         Ok(())
     }
 
-    /// Those that no row knows and that are still there. What was written anew since it was listed is
-    /// fresh. Returns those whose key some content row may spell in another way by now.
+    /// Keeps those that no row knows and that are still in the bucket. An object that was written
+    /// again since it was listed counts as fresh. Returns those whose key may be another spelling of
+    /// a content row's key.
     async fn retain_orphans(
         &mut self,
         orphans: &mut Vec<Listed>,
     ) -> Result<Vec<(Listed, Spelling)>, AuditError> {
         let unknown = unknown(&self.db, orphans).await?;
         orphans.retain(|orphan| unknown.contains(&orphan.key));
-        let spelled = spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
-        let ambiguous = take_spelled(orphans, &spelled, |orphan| &orphan.key);
+        let other_spellings =
+            spellings(&self.db, orphans.iter().map(|orphan| &*orphan.key)).await?;
+        let ambiguous = take_ambiguous(orphans, &other_spellings, |orphan| &orphan.key);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
-        let now = self.look_for(&keys).await?;
+        let now = self.find_objects(&keys).await?;
         orphans.retain(|orphan| now.contains_key(&orphan.key));
-        let there = orphans.len();
+        let existing = orphans.len();
         orphans.retain(|orphan| now[&orphan.key].modified_s == orphan.modified_s);
-        self.report.fresh_objects += (there - orphans.len()) as u64;
+        self.report.fresh_objects += (existing - orphans.len()) as u64;
         Ok(ambiguous)
     }
 
     pub(super) fn note_orphan(&mut self, orphan: &Listed, outcome: Result<(), String>) {
         self.report.orphan_bytes += orphan.bytes;
-        let what = format!("no row knows this object of {} bytes", orphan.bytes);
+        let what = format!("no row references this object ({})", bytes(orphan.bytes));
         let remedy = outcome.as_ref().err().cloned().unwrap_or_default();
         let finding = Finding::new(Kind::Orphan, what, remedy).key(&orphan.key);
         if outcome.is_ok() {
@@ -117,9 +126,9 @@ impl Audit {
         self.note(if outcome.is_ok() { finding.repaired() } else { finding });
     }
 
-    /// Deletes objects whose keys sentinels keep. Returns those that are left, and why. Who is told
-    /// of an error knows nothing about any of them; the next audit finds what is left.
-    pub(super) async fn erase(
+    /// Deletes objects whose keys are reserved by sentinels. Returns those that are left, and why.
+    /// After an error any of them may be left; the next audit finds those.
+    pub(super) async fn delete_objects(
         &mut self,
         keys: &[String],
     ) -> Result<HashMap<String, String>, AuditError> {
@@ -128,23 +137,26 @@ impl Audit {
         }
         let Deleted { refused, stuck } = self.objects.delete(keys, || {}).await?;
         let left = refused.into_iter().chain(stuck);
-        let left: HashMap<String, String> =
-            left.map(|(key, reason)| (key, format!("{reason}; then audit again"))).collect();
+        let left: HashMap<String, String> = left
+            .map(|(key, reason)| {
+                (key, format!("S3 did not delete it ({reason}): fix that, then audit again"))
+            })
+            .collect();
         self.report.objects_deleted += (keys.len() - left.len()) as u64;
         Ok(left)
     }
 }
 
 fn is_fresh(object: &Listed, store_time_s: i64, grace_s: i64) -> bool {
-    // Without a time it may be as young as it likes.
+    // Without a time, it may be young.
     object.modified_s.is_none_or(|modified| store_time_s.saturating_sub(modified) < grace_s)
 }
 
-/// The keys of these that no row knows, or a sentinel alone.
+/// Returns the keys that no row has, or only a sentinel.
 async fn unknown(db: &Client, listed: &[Listed]) -> Result<HashSet<String>, Error> {
-    let (odd, keys): (Vec<&str>, Vec<&str>) =
+    let (with_nul, keys): (Vec<&str>, Vec<&str>) =
         listed.iter().map(|object| &*object.key).partition(|key| key.contains('\0'));
-    let mut unknown: HashSet<String> = odd.into_iter().map(String::from).collect();
+    let mut unknown: HashSet<String> = with_nul.into_iter().map(String::from).collect();
     if !keys.is_empty() {
         let rows = db.query(UNKNOWN, &[&keys]).await?;
         unknown.extend(rows.iter().map(|row| row.get::<_, String>("s3_key")));

@@ -1,22 +1,21 @@
-//! Where an audit stands, in a form that fits on a command line whatever the key is made of.
+//! The position of an audit, in a form that needs no quoting on a command line.
 
 use std::{fmt, str::FromStr};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// What a shell leaves alone.
+/// Characters that a shell does not interpret.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/');
 
-/// The three walks of an audit, in their order, and how far it is: all before and with this one is
-/// done.
+/// The last key or hash that was checked, in one of the three walks. The walks are in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Position {
-    /// The counts of content, in the order of the hashes.
+    /// The counts of the content rows, in the order of the hashes.
     Counts(Vec<u8>),
-    /// Pastes against content, in the order of the hashes.
+    /// The pastes, in the order of their content hashes.
     Pastes(Vec<u8>),
-    /// Bucket against content, in the order of the keys. The last one: it finds objects whose rows
-    /// an audit has removed, wherever that one went on or was ended.
+    /// The bucket, in the order of the keys. It is the last walk, because it finds the objects whose
+    /// rows an audit has deleted, wherever that audit was resumed or stopped.
     Objects(String),
 }
 
@@ -41,8 +40,8 @@ impl FromStr for Position {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            "is not a position; repeat the one that an audit printed, as in \
-             objects:KEY, counts:HASH or pastes:HASH"
+            "not a position; use the one that an audit printed: counts:HASH, pastes:HASH or \
+             objects:KEY"
                 .to_string()
         };
         let (walk, place) = text.split_once(':').ok_or_else(wrong)?;
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn other_texts_are_refused() {
         for text in ["", "key", "objects", "counts:xyz", "pastes:abc", "counts:ä", "bodies:00"] {
             assert!(text.parse::<Position>().is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! A progress bar for people on a terminal; a log line now and then for everybody else.
+//! Shows the progress of an audit: a bar on a terminal, else a log line every 30 s.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -10,25 +10,25 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 use tracing::info;
 
-use super::{Position, Report, rows::sizes};
+use super::{Position, Report, content_keys::sizes};
 use crate::telemetry;
 
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// Who is told, and how.
+/// The progress bar, or the time of the last log line.
 #[derive(Default)]
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Progress {
-    /// By the planner's statistics: there are about as many objects as content rows, which are
-    /// walked through twice, and the pastes.
+    /// Estimates the length by the planner's statistics: the content rows, about as many objects, and
+    /// the pastes.
     pub async fn start(db: &Client) -> Self {
-        let told = Some(Instant::now());
+        let logged = Some(Instant::now());
         if !stderr().is_terminal() {
-            return Self { bar: None, told };
+            return Self { bar: None, logged };
         }
         let (content, pastes) = sizes(db).await.unwrap_or_default();
         let bar = telemetry::show_bar(ProgressBar::new(2 * content + pastes));
@@ -36,26 +36,26 @@ impl Progress {
         {
             bar.set_style(style);
         }
-        Self { bar: Some(bar), told }
+        Self { bar: Some(bar), logged }
     }
 
-    /// `pending`: found, and to be deleted at the end.
-    pub fn show(&mut self, report: &Report, pending: u64, at: &Position) {
-        let found = report.found() + pending;
+    /// `queued`: findings that are deleted at the end, and not in the report yet.
+    pub fn show(&mut self, report: &Report, queued: u64, at: &Position) {
+        let found = report.found() + queued;
         let done = report.objects + report.content_rows + report.sentinels + report.pastes;
         if let Some(bar) = &self.bar {
             bar.set_length(bar.length().unwrap_or_default().max(done));
             bar.set_position(done);
             let walk = match at {
-                Position::Objects(_) => "bucket against tables",
-                Position::Counts(_) => "counts",
-                Position::Pastes(_) => "pastes",
+                Position::Objects(_) => "checking the bucket",
+                Position::Counts(_) => "checking counts",
+                Position::Pastes(_) => "checking pastes",
             };
-            bar.set_message(format!("{walk}, {found} found"));
-        } else if self.told.is_some_and(|told| told.elapsed() >= LOG_EVERY) {
-            self.told = Some(Instant::now());
+            bar.set_message(format!("{walk}, findings: {found}"));
+        } else if self.logged.is_some_and(|logged| logged.elapsed() >= LOG_EVERY) {
+            self.logged = Some(Instant::now());
             let (objects, content_rows) = (report.objects, report.content_rows);
-            info!(objects, content_rows, found, %at, "auditing: {found} found so far, done up to {at}");
+            info!(objects, content_rows, found, %at, "audit in progress, findings so far: {found}, checked up to {at}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What an audit found, written down for `status` and metrics.
+//! Records the result of an audit, for `status` and metrics.
 
 use tokio_postgres::{Client, Error};
 
@@ -6,7 +6,7 @@ use super::Report;
 
 const RECORD: &str = sql!("audit/record");
 
-/// The figures that are written down.
+/// The numbers that are recorded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Recorded {
     objects: u64,
@@ -24,20 +24,21 @@ impl Recorded {
             missing_objects: report.missing_objects,
             wrong_counts: report.wrong_counts
                 + report.unreferenced_content
-                + report.bodies_without_content
+                + report.missing_content_rows
                 + report.pending_deletions,
             left: report.left() + report.undecided,
         }
     }
 }
 
-/// One that went on where the last one had ended adds to it; so `found` leaves out what it finds again.
+/// Inserts the result. An audit that resumed adds to the one before, so `found` leaves out what the
+/// next one finds again.
 pub(super) async fn record(db: &Client, report: &Report, found: Recorded) -> Result<(), Error> {
     let [objects, orphans, missing, wrong, left] =
         [found.objects, found.orphans, found.missing_objects, found.wrong_counts, found.left]
             .map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-    let went_on = report.after.is_some();
-    db.execute(RECORD, &[&report.complete, &went_on, &objects, &orphans, &missing, &wrong, &left])
+    let resumed = report.after.is_some();
+    db.execute(RECORD, &[&report.complete, &resumed, &objects, &orphans, &missing, &wrong, &left])
         .await?;
     Ok(())
 }

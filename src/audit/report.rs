@@ -1,43 +1,44 @@
-//! What an audit found: plain figures, and the first findings of each kind.
+//! The report of an audit: its counts, and the first findings of each kind.
 
 use serde::Serialize;
 
 use super::position::hex;
 
-/// What can be wrong.
+/// The kinds of findings.
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// An object that no row knows.
     Orphan,
-    /// A content row whose object is not there.
+    /// A content row whose object is missing.
     MissingObject,
-    /// A `ref_count` that is not the number of holders.
+    /// A `ref_count` that is not the number of pastes that reference the content.
     WrongCount,
-    /// A content row that nobody holds.
+    /// A content row that no paste references.
     UnreferencedContent,
-    /// Pastes that hold a body without a content row.
+    /// Pastes whose content has no content row. One finding for each hash, not for each paste.
     PasteWithoutContent,
-    /// A content row whose object the fleet is about to delete.
+    /// A content row whose object a claim or a paste is going to delete.
     PendingDeletion,
     /// An object, or content that no paste references, whose key may be another spelling of a
     /// content row's key.
     Ambiguous,
 }
 
-/// One thing that is wrong, or was.
+/// One thing that is wrong, or was until it was repaired.
 #[derive(Serialize, Debug, Clone)]
 pub struct Finding {
     pub kind: Kind,
     /// The object's key, if it is known.
     pub key: Option<String>,
-    /// The body's hash in hex, if it is known.
+    /// The content hash in hex, if it is known.
     pub content_hash: Option<String>,
     pub what: String,
-    /// What to do about it; nothing when it was repaired.
+    /// What to do about it; `None` if it was repaired.
     pub remedy: Option<String>,
-    /// Some of the live pastes that suffer, and how many there are.
+    /// Some of the live pastes that are affected.
     pub short_codes: Vec<String>,
+    /// Number of live pastes that are affected.
     pub live_pastes: u64,
     pub repaired: bool,
 }
@@ -78,76 +79,78 @@ pub enum Stopped {
     #[default]
     Done,
     Signal,
-    /// So much was to be deleted that nothing was.
+    /// Stopped by the safety brake: nothing was deleted.
     Brake,
     Failed,
 }
 
-/// The figures of one audit, from where it started to where it ended.
+/// The result of one audit, from where it started to where it ended.
 #[derive(Serialize, Debug, Clone, Default)]
 pub struct Report {
-    /// It came to the end.
+    /// The audit reached the end.
     pub complete: bool,
     pub stopped_because: Stopped,
     pub error: Option<String>,
-    /// Where it started, if not at the beginning.
+    /// The position where it started, if not at the beginning.
     pub after: Option<String>,
-    /// Where to go on, and the command for it, if it did not come to the end.
+    /// The position to resume at, if it did not reach the end.
     pub position: Option<String>,
+    /// The command that resumes there.
     pub go_on: Option<String>,
     pub repair: bool,
 
     pub objects: u64,
     pub bytes: u64,
     pub content_rows: u64,
-    /// Rows that only keep the keys of deleted orphans.
+    /// Content rows that only reserve the keys of deleted objects. Not part of `content_rows`.
     pub sentinels: u64,
-    /// Content rows whose key is not under `s3.prefix`: their objects were not looked for.
+    /// Content rows whose key is not under `s3.prefix`: their objects were not checked.
     pub outside_prefix: u64,
-    /// Pastes that hold a body and are not being deleted; of a body with thousands, a part.
+    /// Pastes that were checked: those that are not in progress; of content with thousands, a part.
     pub pastes: u64,
 
-    /// Known to no row, but so young that their writer may still be at it.
+    /// Objects that no row knows, but so young that their writer may still commit.
     pub fresh_objects: u64,
-    /// Held by nobody, but as young as that.
+    /// Content rows that no paste references, but as young as that.
     pub fresh_rows: u64,
     pub orphans: u64,
     pub orphan_bytes: u64,
     pub missing_objects: u64,
     pub wrong_counts: u64,
     pub unreferenced_content: u64,
-    pub bodies_without_content: u64,
+    /// Hashes that pastes reference and no content row has: findings of `paste_without_content`.
+    pub missing_content_rows: u64,
     pub pending_deletions: u64,
     /// Never repaired: deleting one of these could delete the object of live content.
     pub ambiguous: u64,
-    /// Rows that others held locked for so long that nothing can be said about them.
+    /// Rows that could not be checked, because other transactions had locked them.
     pub undecided: u64,
 
     pub repaired: u64,
     pub objects_deleted: u64,
     pub bytes_deleted: u64,
-    /// No worker has erased a paste in this database: it may not be the paste service's.
+    /// No worker has erased a paste in this database: it may not be that of the paste service.
     pub never_erased: bool,
-    /// Why nothing was deleted, if that was the brake.
+    /// Why the safety brake stopped the deletes, if it did.
     pub brake: Option<String>,
-    /// Objects that were to be deleted and were more than `--max-delete`: none of them was.
+    /// Number of objects to delete, if it is more than `--max-delete`: none of them was deleted.
     pub beyond_max_delete: u64,
-    /// What is no finding, but should be looked at.
+    /// Warnings that are not findings.
     pub warnings: Vec<String>,
 
     pub elapsed_ms: u64,
-    /// The first of each kind.
+    /// The first findings of each kind.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Notes what is wrong; of each kind only the first `most` are kept in words.
+    /// Counts a finding, and keeps it if it is one of the first `most` of its kind.
     pub(super) fn note(&mut self, finding: Finding, most: usize) {
         let counter = self.counter(finding.kind);
         *counter += 1;
-        let is_told = *counter <= most as u64;
+        let is_kept = *counter <= most as u64;
         self.repaired += u64::from(finding.repaired);
-        if is_told {
+        if is_kept {
             self.findings.push(finding);
         }
     }
@@ -158,23 +161,24 @@ impl Report {
             Kind::MissingObject => &mut self.missing_objects,
             Kind::WrongCount => &mut self.wrong_counts,
             Kind::UnreferencedContent => &mut self.unreferenced_content,
-            Kind::PasteWithoutContent => &mut self.bodies_without_content,
+            Kind::PasteWithoutContent => &mut self.missing_content_rows,
             Kind::PendingDeletion => &mut self.pending_deletions,
             Kind::Ambiguous => &mut self.ambiguous,
         }
     }
 
+    /// Returns the number of findings.
     pub fn found(&self) -> u64 {
         self.orphans
             + self.missing_objects
             + self.wrong_counts
             + self.unreferenced_content
-            + self.bodies_without_content
+            + self.missing_content_rows
             + self.pending_deletions
             + self.ambiguous
     }
 
-    /// What is wrong and was not repaired.
+    /// Returns the number of findings that were not repaired.
     pub fn left(&self) -> u64 {
         self.found() - self.repaired
     }

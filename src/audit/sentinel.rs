@@ -1,78 +1,84 @@
-//! The sentinel: a content row that nobody references and that keeps a key for good.
+//! The sentinel: a content row that no paste references and that reserves a key permanently.
 //!
-//! An object that no row knows may belong to a writer who has uploaded it and not committed yet,
-//! however old it looks. Inserting a row with its key resolves it, for keys are unique in content:
+//! An object that no row knows may belong to a writer that has uploaded it and not committed yet,
+//! however old it is. Inserting a row with its key decides that, because keys are unique in content:
 //!
-//! - The writer's row is there, uncommitted: the insert waits. It commits: nothing is inserted, the
-//!   object is a live body, and stays. It rolls back: the sentinel is in.
-//! - The writer has not come that far: the sentinel is in, and the writer's insert fails with a
-//!   unique violation (23505) whenever it comes. The contract says: upload again under a fresh key.
+//! - The writer's row is inserted and not committed: our insert waits. If the writer commits, nothing
+//!   is inserted, and the object stays, because it has a content row. If it rolls back, the sentinel
+//!   is inserted.
+//! - The writer has not inserted yet: the sentinel is inserted, and the writer's insert will fail with
+//!   a unique violation (23505). By the contract it then uploads again under a new key.
 //!
-//! Only after the sentinel's commit the object is deleted. Whoever ends in between leaves an object
-//! that only a sentinel knows, and the next audit finds it; so does it find an upload that arrives
-//! late. Between the look at the tables and the sentinel a body can be stored *and* decremented again:
-//! deleting what is unreferenced would do no harm, but would be called an orphan, so tables and bucket are
-//! asked once more, under the sentinel's protection.
+//! The object is deleted only after the sentinel is committed. An audit that dies in between leaves an
+//! object that only a sentinel knows, and the next audit finds it. It also finds an upload that
+//! arrives later. Between the query and the sentinel an object can be stored *and* decremented again:
+//! deleting it would do no harm, but it would be reported as an orphan. So tables and bucket are
+//! checked once more when the sentinel protects the key.
 
 use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::{Client, Error, error::SqlState};
 
-use super::error::{ALONE, RepairError, TOGETHER, repair_error};
+use super::error::{LOCK_TIMEOUT_MANY, LOCK_TIMEOUT_ONE, RepairError, repair_error};
 
 pub(super) const SENTINEL: &str = sql!("audit/sentinel");
 pub(super) const SENTINELS: &str = sql!("audit/sentinels");
 
-/// What became of the keys. What is in none of these is a body by now.
+/// What became of some keys. A key in no field has a content row by now.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// A sentinel keeps them: their objects may go.
+pub(super) struct Reserved {
+    /// Reserved by a sentinel: their objects may be deleted.
     pub keys: HashSet<String>,
-    /// In the hands of a writer at this moment.
-    pub held: HashSet<String>,
-    /// Postgres takes no row with such a key, and says why.
+    /// Inserted by a writer that has not committed yet.
+    pub locked: HashSet<String>,
+    /// Postgres refuses a row with this key, for this reason.
     pub refused: HashMap<String, String>,
 }
 
-pub(super) async fn keep(db: &mut Client, keys: &[String]) -> Result<Kept, Error> {
-    match try_keep(db, keys, TOGETHER).await {
-        Ok(keys) => return Ok(Kept { keys, ..Kept::default() }),
+/// Reserves keys with sentinels: all at once, or one by one if one of them fails.
+pub(super) async fn reserve(db: &mut Client, keys: &[String]) -> Result<Reserved, Error> {
+    match try_reserve(db, keys, LOCK_TIMEOUT_MANY).await {
+        Ok(keys) => return Ok(Reserved { keys, ..Reserved::default() }),
         Err(error) if repair_error(&error).is_some() => {}
         Err(error) => return Err(error),
     }
-    let mut kept = Kept::default();
+    let mut reserved = Reserved::default();
     for key in keys {
-        match keep_one(db, key).await {
-            Ok(keys) => kept.keys.extend(keys),
+        match reserve_one(db, key).await {
+            Ok(keys) => reserved.keys.extend(keys),
             Err(error) => match repair_error(&error) {
-                Some(RepairError::Held) => drop(kept.held.insert(key.clone())),
+                Some(RepairError::Locked) => drop(reserved.locked.insert(key.clone())),
                 Some(RepairError::Refused(reason)) => {
-                    drop(kept.refused.insert(key.clone(), reason))
+                    drop(reserved.refused.insert(key.clone(), reason))
                 }
                 None => return Err(error),
             },
         }
     }
-    Ok(kept)
+    Ok(reserved)
 }
 
-/// Another audit may insert the same sentinel at this moment: its hash is unique, too, and only a
-/// key that is there already is passed by. Then it is there when asked again.
-async fn keep_one(db: &mut Client, key: &String) -> Result<HashSet<String>, Error> {
+/// Reserves one key. Another audit may insert the same sentinel at the same moment. That is a conflict
+/// on the hash, which `ON CONFLICT (s3_key)` does not cover; a second attempt finds the sentinel.
+async fn reserve_one(db: &mut Client, key: &String) -> Result<HashSet<String>, Error> {
     let key = std::slice::from_ref(key);
-    match try_keep(db, key, ALONE).await {
+    match try_reserve(db, key, LOCK_TIMEOUT_ONE).await {
         Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-            try_keep(db, key, ALONE).await
+            try_reserve(db, key, LOCK_TIMEOUT_ONE).await
         }
-        kept => kept,
+        reserved => reserved,
     }
 }
 
-async fn try_keep(db: &mut Client, keys: &[String], wait: &str) -> Result<HashSet<String>, Error> {
+async fn try_reserve(
+    db: &mut Client,
+    keys: &[String],
+    lock_timeout: &str,
+) -> Result<HashSet<String>, Error> {
     let transaction = db.transaction().await?;
-    transaction.batch_execute(wait).await?;
+    transaction.batch_execute(lock_timeout).await?;
     transaction.execute(SENTINEL, &[&keys]).await?;
-    // Also those of earlier audits.
+    // Includes the sentinels of earlier audits.
     let rows = transaction.query(SENTINELS, &[&keys]).await?;
     transaction.commit().await?;
     Ok(rows.iter().map(|row| row.get("s3_key")).collect())

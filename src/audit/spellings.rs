@@ -1,18 +1,18 @@
-//! Other spellings of a key: some stores take `/a/b`, `a//b` and `a\b` for the object `a/b`.
+//! Other spellings of a key: some stores treat `/a/b`, `a//b` and `a\b` as the object `a/b`.
 //!
-//! Such a store lists `a/b` for the content row `/a/b`, so that a live body looks like an orphan. And
-//! the content `a//b` that no paste references may share its object with the live content `a/b`. The
-//! store cannot be asked which it is: both keys answer. So whatever could be another spelling of a
-//! content row's key is reported and never deleted.
+//! Such a store lists `a/b` for the content row `/a/b`, so a live object looks like an orphan. And the
+//! content `a//b` that no paste references may share its object with the live content `a/b`. No
+//! request to the store can tell them apart, because both keys answer. So an object whose key could
+//! be another spelling of a content row's key is reported and never deleted.
 //!
-//! Keys that are pending deletion (`pending_s3_keys`, `pending_s3_key`) do not count: deleting their object
-//! is intended. Nor do sentinels: they have none.
+//! Pending object deletes (`pending_s3_keys`, `pending_s3_key`) do not count: deleting their object is
+//! intended. Nor do sentinels: they have no object.
 
 use std::collections::HashMap;
 
 use tokio_postgres::{Error, GenericClient};
 
-use super::{Finding, Kind, bodies::Body};
+use super::{Finding, Kind, recount::Content};
 use crate::{objects::Listed, printable::printable};
 
 const SPELLINGS: &str = sql!("content/other_spellings");
@@ -42,40 +42,40 @@ pub(super) async fn spellings<'a>(
     Ok(rows.iter().map(|row| (row.get("s3_key"), spelling(row))).collect())
 }
 
-/// Takes out those whose key is spelled in another way somewhere.
-pub(super) fn take_spelled<T>(
+/// Removes and returns the items whose key may be another spelling of a content row's key.
+pub(super) fn take_ambiguous<T>(
     items: &mut Vec<T>,
-    spelled: &HashMap<String, Spelling>,
+    spellings: &HashMap<String, Spelling>,
     key: impl Fn(&T) -> &String,
 ) -> Vec<(T, Spelling)> {
-    let taken = items.extract_if(.., |item| spelled.contains_key(key(item)));
+    let taken = items.extract_if(.., |item| spellings.contains_key(key(item)));
     let with_other = |item| {
-        let other = spelled[key(&item)].clone();
+        let other = spellings[key(&item)].clone();
         (item, other)
     };
     taken.map(with_other).collect()
 }
 
-/// An object that no row names, unless by another spelling.
+/// Reports an object whose key no row has, unless in another spelling.
 pub(super) fn ambiguous_object(object: &Listed, other: &Spelling) -> Finding {
     let what = format!(
         "no content row has this key, but \"{}\" may be another spelling of it",
         printable(&other.key)
     );
     let remedy = "not deleted: if the store keeps the two keys apart, delete this object by hand; \
-                  if it does not, copy the object to a plain key, set content.s3_key to that, and \
-                  audit again";
+                  if it does not, copy the object to a plain key, set content.s3_key to that key, \
+                  and audit again";
     Finding::new(Kind::Ambiguous, what, remedy).key(&object.key).content_hash(&other.content_hash)
 }
 
-/// Content that no paste references, and whose object may be that of another content row.
-pub(super) fn ambiguous_body(body: &Body, other: &Spelling) -> Finding {
+/// Reports content that no paste references, and whose object may be that of other content.
+pub(super) fn ambiguous_content(content: &Content, other: &Spelling) -> Finding {
     let what = format!(
         "no paste references this content, but the key \"{}\" of other content may be another \
          spelling of its key",
         printable(&other.key)
     );
-    let remedy = "not removed: if the store keeps the two keys apart, delete row and object by \
+    let remedy = "not deleted: if the store keeps the two keys apart, delete row and object by \
                   hand; if it does not, delete only the row";
-    Finding::new(Kind::Ambiguous, what, remedy).key(&body.key).content_hash(&body.hash)
+    Finding::new(Kind::Ambiguous, what, remedy).key(&content.key).content_hash(&content.hash)
 }

@@ -1,4 +1,5 @@
-//! `cleanupctl audit`: do bucket and tables agree? The audit itself is in [`crate::audit`].
+//! `cleanupctl audit`: compares bucket and tables, and prints the report. The audit itself is in
+//! [`crate::audit`].
 
 use std::time::Duration;
 
@@ -17,69 +18,88 @@ use crate::{
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Audit {
-    /// Repair what can be repaired: delete orphans, correct counts, remove bodies that nobody holds.
+    /// Repair: correct counts, delete orphans and unreferenced content
     #[arg(long)]
     repair: bool,
-    /// Leave alone what is younger, by the store's clock (objects) and Postgres' (rows).
+    /// Leave alone objects and rows that are younger, by the clocks of the store and of Postgres
     #[arg(long, default_value = "24h", value_name = "TIME", value_parser = humantime::parse_duration)]
     grace: Duration,
-    /// The brake: delete nothing at all when more objects than that are to be deleted.
+    /// Delete nothing if more objects than this are to be deleted
     #[arg(long, default_value_t = 1000, value_name = "N")]
     max_delete: u64,
-    /// Ignore the safety brake: delete more than half of the objects or of the content rows, delete
-    /// in a database where no paste was ever erased, or under an s3.prefix without a '/' at its end.
+    /// Ignore the safety brake, except --max-delete (see below)
     #[arg(long)]
     override_brake: bool,
-    /// Go on where an earlier audit ended; it printed this.
+    /// Resume at the position that an earlier audit printed
     #[arg(long, value_name = "POSITION")]
     after: Option<Position>,
-    /// Show so many findings of each kind.
+    /// Maximum number of findings of each kind to show
     #[arg(long, default_value_t = 20, value_name = "N")]
     list: usize,
-    /// How the report is printed.
+    /// Format of the report
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
+// Lines of at most 80 columns: clap wraps longer ones again on a narrow terminal.
 const HELP: &str = "\
-Compares what is in the bucket (under s3.prefix) with content and pastes, while fleet and writers
-go on. Reads page by page, needs some 30 MiB of memory however large the bucket is, and keeps no
-transaction open. Whatever looks wrong is asked about again before it is reported. Changes nothing
-without --repair.
+Compares the bucket (under s3.prefix) with the tables content and pastes, while
+workers and writers run. Reads page by page, needs about 30 MiB of memory for a
+bucket of any size, and keeps no transaction open. Everything that looks wrong
+is checked again before it is reported. Changes nothing without --repair.
 
-  orphan                 no row knows the object: a writer died before it committed, a row was
-                         deleted by hand. --repair keeps its key in content for good and deletes
-                         the object: a writer who comes late is told, and uploads again
-  missing_object         a content row without its object. Not repaired: a paste may need it
-  wrong_count            ref_count is not the number of pastes that hold the body. --repair
-                         recounts under the row's lock
-  unreferenced_content            a content row that no paste holds. --repair removes row and object
-  paste_without_content  pastes that hold a body without a content row. Not repaired
-  pending_deletion              a content row whose object the fleet is about to delete. Not repaired
-  ambiguous              the key of an orphan or of an unreferenced body may be another spelling of a
-                         content row's key: /a/b, a//b, a\\b, Unicode in another form. In a store
-                         that normalises keys they are one object. Not repaired
+Findings:
+  orphan
+      An object that no row references: a writer died before its commit, or a
+      row was deleted by hand. --repair reserves the key with a permanent row
+      in content and deletes the object. A writer that commits later gets a
+      unique violation and uploads again.
+  missing_object
+      A content row without its object. Not repaired: a paste may need it.
+  wrong_count
+      A ref_count that is not the number of pastes that reference the content.
+      --repair recounts under the row's lock.
+  unreferenced_content
+      A content row that no paste references. --repair deletes the row and its
+      object.
+  paste_without_content
+      Pastes whose content has no content row. Not repaired.
+  pending_deletion
+      A content row whose object a claim or a paste is going to delete, because
+      a key was reused. Not repaired.
+  ambiguous
+      An orphan or unreferenced content whose key may be another spelling of a
+      content row's key: /a/b, a//b, a\\b, another Unicode form. In a store that
+      normalizes keys they are one object. Not repaired.
 
-Counts are corrected at once; objects and rows are deleted when everything has been looked at. If
-they are more than --max-delete, none is deleted: so many are a sign that something else is wrong,
-such as a database that was restored from an old backup. Look first, then raise it. Nor is any
-deleted when they are more than half of the objects listed or of the content rows, or when no worker
-has ever erased a paste in this database: these may be the wrong tables (another schema, a copy) or
-the wrong bucket. With an s3.prefix that does not end in '/', --repair is refused: \"a\" is also the
-beginning of \"ab/…\", which may be another database's. --override-brake is the only way past these.
-SIGINT or SIGTERM ends it after the current page, and before the deletions nothing is deleted; it
-says how to go on. While the fleet is paused, --repair is refused.
-Needs the role cleanup_auditor and ops/s3/audit-policy.json (list, and delete for --repair).
+Repair:
+  Counts are corrected at once. Objects and rows are deleted at the end, and
+  only if no limit is exceeded; otherwise nothing is deleted (exit code 4):
+  - at most --max-delete objects: more are a sign of another problem, such as a
+    database that was restored from an old backup. Find the cause, then raise
+    the limit;
+  - at most half of the listed objects, and half of the content rows;
+  - a worker has erased a paste in this database before. If not, these may be
+    the wrong tables (another schema, a copy) or the wrong bucket.
+  --repair is refused with an s3.prefix that does not end in '/', because \"a\"
+  also matches the keys of a database with the prefix \"ab/\". --override-brake
+  is the only way past these, and does not change --max-delete.
+  --repair is also refused while the fleet is paused.
 
-Exit codes: 0 nothing is wrong, or all of it was repaired; 1 something wrong is left, or failed;
-2 usage or config; 3 stopped by a signal; 4 the safety brake: suspiciously much was to be deleted,
-so nothing was.
+SIGINT or SIGTERM stops the audit after the current page and prints the command
+that resumes it. Before the deletes begin, nothing is deleted.
+Requires the role cleanup_auditor, and ops/s3/audit-policy.json (list, and
+delete for --repair).
+
+Exit codes: 0 nothing is wrong, or everything was repaired; 1 findings are left,
+or the audit failed; 2 usage or config; 3 stopped by a signal; 4 stopped by the
+safety brake, nothing was deleted.
 
 Examples:
-  cleanupctl audit                               look only
-  cleanupctl audit --repair                      and repair
-  cleanupctl audit --repair --max-delete 50000   there are many orphans, and you know why
-  cleanupctl audit --grace 1h                    no upload takes longer than that here
+  cleanupctl audit                               report only
+  cleanupctl audit --repair                      report and repair
+  cleanupctl audit --repair --max-delete 50000   many orphans, cause known
+  cleanupctl audit --grace 1h                    no upload takes longer
   cleanupctl audit --list 100000 --format json |
     jq -r '.findings[] | select(.kind == \"missing_object\") | .key'";
 
@@ -113,7 +133,7 @@ impl Audit {
         })
     }
 
-    /// What to type to go on from there.
+    /// Returns the command that resumes at this position.
     fn command(&self, position: &str) -> String {
         let grace = humantime::format_duration(self.grace).to_string().replace(' ', "");
         let repair = if self.repair { " --repair" } else { "" };
@@ -126,31 +146,32 @@ impl Audit {
 }
 
 fn show(report: &Report) -> String {
-    let mut parts = vec![figures(report)];
+    let mut parts = vec![totals(report)];
     parts.extend(report.findings.iter().map(line));
-    let told = report.findings.len() as u64;
-    if report.found() > told {
-        parts.push(format!("and {} more: --list shows them", thousands(report.found() - told)));
+    let shown = report.findings.len() as u64;
+    if report.found() > shown {
+        let more = thousands(report.found() - shown);
+        parts.push(format!("and {more} more: --list N shows up to N findings of each kind"));
     }
     parts.extend(remarks(report));
     parts.push(verdict(report));
     parts.join("\n")
 }
 
-fn figures(report: &Report) -> String {
+fn totals(report: &Report) -> String {
     let count = |name: &str, number: u64| (name.to_string(), thousands(number));
     let with_bytes = |number: u64, size: u64| format!("{} ({})", thousands(number), bytes(size));
     let rows = [
         ("objects".into(), with_bytes(report.objects, report.bytes)),
         count("content rows", report.content_rows),
-        count("pastes looked at", report.pastes),
-        count("fresh, left alone", report.fresh_objects + report.fresh_rows),
+        count("pastes checked", report.pastes),
+        count("fresh (younger than --grace)", report.fresh_objects + report.fresh_rows),
         ("orphans".into(), with_bytes(report.orphans, report.orphan_bytes)),
         count("missing objects", report.missing_objects),
         count("wrong counts", report.wrong_counts),
-        count("bodies that nobody holds", report.unreferenced_content),
-        count("bodies without a content row", report.bodies_without_content),
-        count("bodies about to be deleted", report.pending_deletions),
+        count("unreferenced content rows", report.unreferenced_content),
+        count("missing content rows", report.missing_content_rows),
+        count("pending deletions", report.pending_deletions),
         count("ambiguous keys", report.ambiguous),
         count("repaired", report.repaired),
         ("objects deleted".into(), with_bytes(report.objects_deleted, report.bytes_deleted)),
@@ -158,24 +179,21 @@ fn figures(report: &Report) -> String {
     table(&["audit", ""], rows.map(|(name, value)| vec![name, value]))
 }
 
-/// One finding in one line.
+/// Formats one finding as one line.
 fn line(finding: &Finding) -> String {
     let kind = match finding.kind {
         Kind::Orphan => "orphan",
         Kind::MissingObject => "missing object",
         Kind::WrongCount => "wrong count",
-        Kind::UnreferencedContent => "unreferenced body",
+        Kind::UnreferencedContent => "unreferenced content",
         Kind::PasteWithoutContent => "paste without content",
-        Kind::PendingDeletion => "owed body",
+        Kind::PendingDeletion => "pending deletion",
         Kind::Ambiguous => "ambiguous",
     };
     let name = finding.key.as_ref().or(finding.content_hash.as_ref());
     let name = printable(name.map(String::as_str).unwrap_or_default());
     let what = &finding.what;
-    let outcome = match &finding.remedy {
-        Some(remedy) => remedy.clone(),
-        None => "repaired".into(),
-    };
+    let outcome = finding.remedy.as_deref().unwrap_or("repaired");
     let mut codes: Vec<String> = finding.short_codes.iter().map(|code| printable(code)).collect();
     if finding.live_pastes > codes.len() as u64 {
         codes.push(format!("and {} more", thousands(finding.live_pastes - codes.len() as u64)));
@@ -188,29 +206,37 @@ fn remarks(report: &Report) -> Vec<String> {
     let mut remarks = Vec::new();
     if report.outside_prefix > 0 {
         remarks.push(format!(
-            "{} content rows have keys outside s3.prefix: their objects were not looked for",
+            "content rows with keys outside s3.prefix: {}; their objects were not checked",
             thousands(report.outside_prefix)
         ));
     }
     if report.undecided > 0 {
         remarks.push(format!(
-            "{} rows were locked all the time, so nothing can be said about them: audit again",
+            "content rows not checked, because other transactions had locked them: {}; audit again",
             thousands(report.undecided)
         ));
     }
-    remarks.extend(report.warnings.iter().map(|warning| printable(warning)));
-    remarks.extend(report.brake.iter().map(|reason| format!("brake: {reason}")));
+    remarks
+        .extend(report.warnings.iter().map(|warning| format!("warning: {}", printable(warning))));
+    remarks.extend(report.brake.iter().map(|reason| format!("safety brake: {reason}")));
     remarks
 }
 
 fn verdict(report: &Report) -> String {
-    let told = match (report.found(), report.left()) {
+    let verdict = match (report.found(), report.left()) {
         (0, _) => "nothing is wrong".to_string(),
-        (found, 0) => format!("all {} found were repaired", thousands(found)),
-        (_, left) => format!("wrong: {}", thousands(left)),
+        (found, 0) => format!("{}, all repaired", findings(found)),
+        (_, left) => format!("{} not repaired", findings(left)),
     };
     match &report.go_on {
-        Some(command) => format!("so far, {told}; go on with: {command}"),
-        None => told,
+        Some(command) => format!("incomplete, so far {verdict}; resume with: {command}"),
+        None => verdict,
+    }
+}
+
+fn findings(number: u64) -> String {
+    match number {
+        1 => "1 finding".into(),
+        number => format!("{} findings", thousands(number)),
     }
 }

@@ -1,34 +1,34 @@
-//! The circuit breaker: while the store fails, nothing is claimed that could not be worked on.
+//! The circuit breaker: while the store fails, workers claim no further batches.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::classify::{Answer, CallError};
 
-/// Open from the first call that the store failed until the first one that it answers. Whoever has
-/// a batch in hand goes on trying; whoever claims asks first.
+/// Open from the first call that the store fails to the first one that it answers. Batches that are
+/// already claimed keep retrying; a worker reads the breaker before it claims.
 #[derive(Debug, Default)]
 pub(super) struct Breaker(Mutex<Option<String>>);
 
 impl Breaker {
-    /// Learns from a call. Throttling is an answer, and so is a refusal that is one key's own.
+    /// Reads the outcome of a call. Throttling does not open the breaker, nor does a key's own error.
     pub fn note(&self, called: &Result<Answer, CallError>) {
         let failure = match called {
-            // One key's failure may be its own; the probe's is told to whoever probes.
+            // One key's failure may be its own. If it was a probe, its caller gets the error.
             Ok(answer) if answer.verdicts.len() == 1 && answer.failure().is_some() => return,
             Ok(answer) => answer.failure(),
-            Err(CallError::Rejected(_) | CallError::Again { slow_down: true, .. }) => return,
+            Err(CallError::Rejected(_) | CallError::Retry { slow_down: true, .. }) => return,
             Err(CallError::NoBucket) => Some("the bucket does not exist".into()),
             Err(
                 CallError::Denied(reason)
                 | CallError::WrongRegion { reason, .. }
                 | CallError::Unsupported(reason)
-                | CallError::Again { reason, .. },
+                | CallError::Retry { reason, .. },
             ) => Some(reason.clone()),
         };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
-    /// Why it is open, if it is.
+    /// Returns why the breaker is open, if it is.
     pub fn reason(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,5 @@
-//! Whose fault is it? Reads what S3 answers, for a whole call and for each key.
+//! Classifies what S3 answers, for a whole call and for each key: is it the key, the credentials, or
+//! the store?
 
 use std::collections::HashMap;
 
@@ -10,13 +11,13 @@ use aws_sdk_s3::{
 
 use crate::printable::printable;
 
-/// Beside everything that begins with `SlowDown` (MinIO has several).
+/// Codes of throttling, besides everything that begins with `SlowDown` (MinIO has several).
 const THROTTLED: [&str; 4] =
     ["Throttling", "ThrottlingException", "RequestLimitExceeded", "BandwidthLimitExceeded"];
-/// Parts of codes that speak of the store's own failures, on AWS and elsewhere.
-const PASSING: [&str; 6] = ["Internal", "Unavailable", "Timeout", "Busy", "Aborted", "XMinio"];
+/// Parts of the codes of transient failures, on AWS and elsewhere.
+const TRANSIENT: [&str; 6] = ["Internal", "Unavailable", "Timeout", "Busy", "Aborted", "XMinio"];
 /// The few codes that are certainly about one key.
-const OWN: [&str; 6] = [
+const KEY_ERRORS: [&str; 6] = [
     "ObjectLocked",
     "InvalidObjectState",
     "KeyTooLongError",
@@ -35,44 +36,47 @@ const CREDENTIALS: [&str; 8] = [
     "NotSignedUp",
 ];
 
-/// What became of one key.
+/// How the reason begins when the SDK sent nothing because it had no credentials to sign with.
+const NO_CREDENTIALS: &str = "could not load AWS credentials";
+
+/// The outcome for one key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Deleted, or not there any more.
+    /// Deleted, or already gone.
     Gone,
-    /// The store has no time: try again.
-    Again(String),
-    /// Not allowed, or not known: this object's own, or the credentials' or the store's.
+    /// Throttled or a transient failure: send it again.
+    Retry(String),
+    /// Denied, or a code that is not known: about this object, the credentials or the store.
     Denied(String),
-    /// This key's own 4xx.
+    /// A 4xx that is about this key.
     Refused(String),
 }
 
-/// A whole answer with status 200.
+/// An answer with status 200.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub verdicts: Vec<(String, Verdict)>,
-    /// Keys that the answer does not mention, as in a 200 whose body is an error.
+    /// Keys that the answer does not mention, as in a 200 that contains an error document.
     pub unanswered: Vec<String>,
     pub slow_down: bool,
 }
 
 impl Answer {
     pub fn new(keys: &[String], output: DeleteObjectsOutput) -> Self {
-        let mut told: HashMap<String, Verdict> = HashMap::with_capacity(keys.len());
+        let mut answered: HashMap<String, Verdict> = HashMap::with_capacity(keys.len());
         let mut slow_down = false;
         for deleted in output.deleted.unwrap_or_default() {
-            told.extend(deleted.key.map(|key| (key, Verdict::Gone)));
+            answered.extend(deleted.key.map(|key| (key, Verdict::Gone)));
         }
         for error in output.errors.unwrap_or_default() {
             let code = error.code.unwrap_or_default();
             slow_down |= is_throttled(&code);
-            let verdict = judge_key(&code, error.message.as_deref().unwrap_or_default());
-            told.extend(error.key.map(|key| (key, verdict)));
+            let verdict = classify_key(&code, error.message.as_deref().unwrap_or_default());
+            answered.extend(error.key.map(|key| (key, verdict)));
         }
         let (mut verdicts, mut unanswered) = (Vec::with_capacity(keys.len()), Vec::new());
         for key in keys {
-            match told.remove(key) {
+            match answered.remove(key) {
                 Some(verdict) => verdicts.push((key.clone(), verdict)),
                 None => unanswered.push(key.clone()),
             }
@@ -80,16 +84,15 @@ impl Answer {
         Self { verdicts, unanswered, slow_down }
     }
 
-    /// What the store suffers from, if it did nothing for any of the keys and that is none of
-    /// theirs.
+    /// Returns the store's failure, if it deleted none of the keys and the keys are not the cause.
     pub fn failure(&self) -> Option<String> {
         let mut failures = self.verdicts.iter().map(|(_, verdict)| match verdict {
             Verdict::Gone | Verdict::Refused(_) => None,
-            Verdict::Again(reason) | Verdict::Denied(reason) => Some(reason),
+            Verdict::Retry(reason) | Verdict::Denied(reason) => Some(reason),
         });
         let worked = self.slow_down || failures.clone().any(|failure| failure.is_none());
-        let silent = || "it did not acknowledge a deletion".to_string();
-        (!worked).then(|| failures.next().flatten().cloned().unwrap_or_else(silent))
+        let unacknowledged = || "the store did not acknowledge a delete".to_string();
+        (!worked).then(|| failures.next().flatten().cloned().unwrap_or_else(unacknowledged))
     }
 }
 
@@ -97,18 +100,18 @@ fn is_throttled(code: &str) -> bool {
     code.starts_with("SlowDown") || THROTTLED.contains(&code)
 }
 
-fn is_passing(code: &str) -> bool {
-    code.is_empty() || PASSING.iter().any(|part| code.contains(part))
+fn is_transient(code: &str) -> bool {
+    code.is_empty() || TRANSIENT.iter().any(|part| code.contains(part))
 }
 
-/// What is neither known as passing nor as the key's own is `Denied`: a probe decides whether the
-/// store or the key is at fault. An outage must never turn rows into dead letters.
-fn judge_key(code: &str, message: &str) -> Verdict {
+/// A code that is neither transient nor certainly about the key is `Denied`: a probe decides whether
+/// the store or the key is at fault. An outage must never turn rows into dead letters.
+fn classify_key(code: &str, message: &str) -> Verdict {
     let reason = printable(&format!("S3 {code}: {message}"));
     match code {
         "NoSuchKey" | "NoSuchVersion" => Verdict::Gone,
-        code if is_throttled(code) || is_passing(code) => Verdict::Again(reason),
-        code if OWN.contains(&code) => Verdict::Refused(reason),
+        code if is_throttled(code) || is_transient(code) => Verdict::Retry(reason),
+        code if KEY_ERRORS.contains(&code) => Verdict::Refused(reason),
         _ => Verdict::Denied(reason),
     }
 }
@@ -118,17 +121,17 @@ fn judge_key(code: &str, message: &str) -> Verdict {
 pub(super) enum CallError {
     NoBucket,
     Denied(String),
-    /// The store does not know the call, or wants it with another checksum.
+    /// The store does not know the call, or requires another checksum.
     Unsupported(String),
     /// The bucket is in another region than the one that requests are signed for.
     WrongRegion {
         reason: String,
-        /// The region that the store expects, if it says so.
+        /// The region that the store expects, if its answer names one.
         region: Option<String>,
     },
-    /// A 4xx about what was asked: perhaps one key's fault.
+    /// A 4xx about the request, and perhaps about one of its keys.
     Rejected(String),
-    Again {
+    Retry {
         reason: String,
         slow_down: bool,
     },
@@ -138,7 +141,7 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
     fn from(error: SdkError<E>) -> Self {
         let SdkError::ServiceError(answered) = &error else {
             let reason = innermost(&error);
-            return Self::Again { reason, slow_down: false };
+            return Self::Retry { reason, slow_down: false };
         };
         let status = answered.raw().status().as_u16();
         let code = answered.err().code().unwrap_or_default();
@@ -154,20 +157,40 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
                 None => Self::Denied(reason),
             },
             (501, _) | (_, "MissingContentMD5" | "NotImplemented") => Self::Unsupported(reason),
-            (_, code) if is_throttled(code) => Self::Again { reason, slow_down: true },
-            (_, code) if !code.is_empty() && is_passing(code) => {
-                Self::Again { reason, slow_down: false }
+            (_, code) if is_throttled(code) => Self::Retry { reason, slow_down: true },
+            (_, code) if !code.is_empty() && is_transient(code) => {
+                Self::Retry { reason, slow_down: false }
             }
             (_, code) if CREDENTIALS.contains(&code) => Self::Denied(reason),
-            (429, _) => Self::Again { reason, slow_down: true },
+            (429, _) => Self::Retry { reason, slow_down: true },
             (401 | 403, _) => Self::Denied(reason),
             (400..=499, _) => Self::Rejected(reason),
-            _ => Self::Again { reason, slow_down: false },
+            _ => Self::Retry { reason, slow_down: false },
         }
     }
 }
 
-/// The region that a refusal names, in a header or in its body.
+impl CallError {
+    /// Describes why a check failed. `right` is the permission that would allow it.
+    pub(super) fn explain(self, right: &str) -> String {
+        match self {
+            Self::NoBucket => "the bucket does not exist".into(),
+            Self::Denied(reason) => format!("{reason} ({right} allows it)"),
+            Self::Retry { reason, .. } if is_without_credentials(&reason) => reason,
+            Self::Retry { reason, .. } => format!("S3 is unavailable: {reason}"),
+            Self::WrongRegion { reason, .. }
+            | Self::Unsupported(reason)
+            | Self::Rejected(reason) => reason,
+        }
+    }
+}
+
+/// Whether a failed call was never sent, because there were no credentials to sign it with.
+pub(super) fn is_without_credentials(reason: &str) -> bool {
+    reason.starts_with(NO_CREDENTIALS)
+}
+
+/// Returns the region that a refusal names, in a header or in its XML.
 fn region(answer: &HttpResponse) -> Option<String> {
     let header = answer.headers().get("x-amz-bucket-region").map(str::to_string);
     let in_body = || {
@@ -178,13 +201,20 @@ fn region(answer: &HttpResponse) -> Option<String> {
     header.or_else(in_body).filter(|region| !region.is_empty()).map(|region| printable(&region))
 }
 
-/// The SDK's outer messages say only "dispatch failure"; the cause is what helps.
+/// Returns the message with its innermost cause: the SDK's outer messages are only "dispatch failure".
 fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
+    let (mut cause, mut outer) = (error, error.to_string());
     while let Some(next) = cause.source() {
         cause = next;
+        // The SDK has no public type for this error; its messages all name the credentials.
+        let message = cause.to_string();
+        if message.contains("credentials") || message.contains("credential provider") {
+            outer = NO_CREDENTIALS.into();
+        }
     }
-    // Some of them are lists with a line for each thing tried.
-    let text = format!("{error}: {cause}");
+    let cause = cause.to_string();
+    // Without credentials, the cause goes on with a line for each place that was tried.
+    let cause = cause.split(". Attempted").next().unwrap_or(&cause).trim_end_matches('.');
+    let text = format!("{outer}: {cause}");
     printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -1,5 +1,5 @@
-//! What is in the bucket, page by page in the store's own order. Needs `s3:ListBucket` and nothing
-//! else; workers never list.
+//! Lists the bucket, page by page in the store's own order. Needs `s3:ListBucket` and nothing else;
+//! workers never list.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,59 +19,46 @@ use tokio::time::Instant;
 use super::{Objects, ObjectsError, classify::CallError};
 use crate::backoff::backoff;
 
-/// An object as the listing tells of it.
+/// An object as the listing shows it.
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub key: String,
     pub bytes: u64,
-    /// By the store's clock, in seconds since 1970.
+    /// Time of the last change by the store's clock, in seconds since 1970.
     pub modified_s: Option<i64>,
 }
 
-/// Some of the bucket, and how to go on.
+/// One page of the listing.
 #[derive(Debug)]
 pub struct Page {
     pub objects: Vec<Listed>,
-    /// `None`: that was the last.
+    /// Where the next page begins; `None` after the last one.
     pub next: Option<Start>,
-    /// What the store's clock said when it answered: the one that `modified_s` is told by.
+    /// The `Date` of the answer, in seconds since 1970: the clock that `modified_s` is read from.
     pub store_time_s: Option<i64>,
 }
 
 /// Where a page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// After this key; empty = at the beginning.
+    /// After this key; empty: at the beginning.
     After(String),
-    /// Where the page before ended, in the store's own words.
+    /// After the page that returned this continuation token.
     Token(String),
 }
 
 impl Objects {
-    /// The next objects under the prefix, trying again within the deadline.
+    /// Lists the next objects under the prefix. Retries until the deadline.
     pub async fn list(&self, start: &Start, most: usize) -> Result<Page, ObjectsError> {
         let page = self.list_under(&self.prefix, start, most).await?;
         if page.next.as_ref() == Some(start) {
-            return Err(self.unavailable("its listing goes round in circles".into()));
+            return Err(self.unavailable("its listing returned the same page twice"));
         }
         Ok(page)
     }
 
-    /// Is it there right now? By a listing, for which the right to list suffices: HEAD would need
-    /// the right to read all bodies.
-    pub async fn look_for(&self, key: &str) -> Result<Option<Listed>, ObjectsError> {
-        let mut start = Start::After(String::new());
-        loop {
-            let page = self.list_under(key, &start, super::KEYS_PER_CALL).await?;
-            let found = page.objects.into_iter().find(|object| object.key == key);
-            match page.next {
-                Some(next) if found.is_none() && next != start => start = next,
-                _ => return Ok(found),
-            }
-        }
-    }
-
-    async fn list_under(
+    /// Lists the next objects under any prefix. Retries until the deadline.
+    pub(super) async fn list_under(
         &self,
         prefix: &str,
         start: &Start,
@@ -82,30 +69,30 @@ impl Objects {
             let pause = backoff(tries);
             match self.try_list(prefix, start, most).await {
                 Ok(page) => return Ok(page),
-                Err(CallError::Again { .. }) if Instant::now() + pause < give_up => {
+                Err(CallError::Retry { .. }) if Instant::now() + pause < give_up => {
                     tokio::time::sleep(pause).await;
                 }
                 Err(CallError::Denied(reason) | CallError::Rejected(reason)) => {
                     return Err(ObjectsError::NotListed { bucket: self.bucket.clone(), reason });
                 }
-                Err(error) => return Err(self.blame(error)),
+                Err(error) => return Err(self.error(error)),
             }
         }
-        unreachable!("it gives up after the deadline")
+        unreachable!("the loop returns after the deadline")
     }
 
     async fn try_list(&self, prefix: &str, start: &Start, most: usize) -> Result<Page, CallError> {
         let clock = StoreClock::default();
-        let ask = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
-        // XML cannot express every key: a store that can spells them as in a URL.
-        let ask =
-            ask.encoding_type(EncodingType::Url).max_keys(i32::try_from(most).unwrap_or(1000));
-        let ask = match start {
-            Start::After(key) if key.is_empty() => ask,
-            Start::After(key) => ask.start_after(key),
-            Start::Token(token) => ask.continuation_token(token),
+        let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
+        // XML cannot express every key, so ask for URL encoding. Not every store knows it.
+        let request =
+            request.encoding_type(EncodingType::Url).max_keys(i32::try_from(most).unwrap_or(1000));
+        let request = match start {
+            Start::After(key) if key.is_empty() => request,
+            Start::After(key) => request.start_after(key),
+            Start::Token(token) => request.continuation_token(token),
         };
-        let answer = ask.customize().interceptor(clock.clone()).send().await?;
+        let answer = request.customize().interceptor(clock.clone()).send().await?;
         let (is_truncated, token) =
             (answer.is_truncated.unwrap_or_default(), answer.next_continuation_token.clone());
         let objects = objects(answer);
@@ -114,21 +101,23 @@ impl Objects {
     }
 }
 
-/// Where the next page begins. A store that has more and gives no token goes on after a key, too.
+/// Returns where the next page begins. A store that returns no token continues after the last key.
 fn next(token: Option<String>, objects: &[Listed]) -> Result<Start, CallError> {
     let token = token.filter(|token| !token.is_empty()).map(Start::Token);
     let after_last = || objects.last().map(|last| Start::After(last.key.clone()));
     token.or_else(after_last).ok_or_else(|| {
-        CallError::Rejected("its listing has more pages, but does not say where they begin".into())
+        CallError::Rejected(
+            "its listing has more pages but returned neither a key nor a continuation token".into(),
+        )
     })
 }
 
 fn objects(answer: ListObjectsV2Output) -> Vec<Listed> {
-    let spelled = answer.encoding_type == Some(EncodingType::Url);
+    let is_encoded = answer.encoding_type == Some(EncodingType::Url);
     let object = |object: aws_sdk_s3::types::Object| {
         let key = object.key?;
         Some(Listed {
-            key: if spelled { plain(&key) } else { key },
+            key: if is_encoded { decode(&key) } else { key },
             bytes: object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
             modified_s: object.last_modified.map(|time| time.secs()),
         })
@@ -136,12 +125,12 @@ fn objects(answer: ListObjectsV2Output) -> Vec<Listed> {
     answer.contents.unwrap_or_default().into_iter().filter_map(object).collect()
 }
 
-/// `a+b%2Fc` → `a b/c`. S3 spells a plus sign as `%2B`.
-fn plain(spelled: &str) -> String {
-    percent_decode_str(&spelled.replace('+', " ")).decode_utf8_lossy().into_owned()
+/// Decodes `a+b%2Fc` to `a b/c`. S3 encodes a plus sign as `%2B`.
+fn decode(encoded: &str) -> String {
+    percent_decode_str(&encoded.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-/// Remembers the time that the answer's `Date` tells.
+/// Reads the `Date` of the answer.
 #[derive(Debug, Clone, Default)]
 struct StoreClock(Arc<Mutex<Option<i64>>>);
 
@@ -174,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_spelled_as_in_a_url_are_read_as_they_are() {
-        assert_eq!(plain("a+b%2Bc%2Fd/e%25f%01g%C3%A4"), "a b+c/d/e%f\u{1}gä");
+    fn url_encoded_keys_are_decoded() {
+        assert_eq!(decode("a+b%2Bc%2Fd/e%25f%01g%C3%A4"), "a b+c/d/e%f\u{1}gä");
     }
 }

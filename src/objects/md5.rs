@@ -1,4 +1,4 @@
-//! `Content-MD5` on DeleteObjects, for stores that know nothing newer.
+//! Sends `Content-MD5` with DeleteObjects, for stores that know no newer checksum.
 
 use aws_sdk_s3::{
     config::{
@@ -9,7 +9,7 @@ use aws_sdk_s3::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use md5::{Digest, Md5};
 
-/// Replaces the SDK's checksum headers by the MD5 of the body.
+/// Replaces the SDK's checksum headers with the MD5 of the request body.
 #[derive(Debug)]
 pub(super) struct ContentMd5;
 

@@ -1,4 +1,4 @@
-//! Keys per second: S3 counts every key as a write, and says SlowDown when it has had enough.
+//! Limits keys per second: S3 counts every key as a write, and answers SlowDown above its limit.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -8,11 +8,14 @@ use std::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
+/// The lowest rate, in keys per second, that SlowDown leads to.
 const SLOWEST: f64 = 50.0;
-/// Where a worker without a limit starts to slow down from.
-const BRISK: f64 = 3000.0;
+/// The rate that the first SlowDown halves for a worker without a limit. AWS allows about 3,500
+/// deletes per second and prefix.
+const UNLIMITED: f64 = 3000.0;
 
-/// Spreads keys over time. Halves on SlowDown, grows by a tenth with every good call.
+/// Spreads keys over time. The rate halves on SlowDown and grows by a tenth with every call that
+/// succeeds.
 #[derive(Debug)]
 pub(super) struct Pace {
     limit: Option<f64>,
@@ -23,11 +26,13 @@ pub(super) struct Pace {
 struct State {
     keys_per_second: Option<f64>,
     next_free: Instant,
-    /// By SlowDown, and not recovered from it yet.
+    /// A SlowDown lowered the rate, and it has not fully recovered yet.
     slowed: bool,
-    /// Calls that wait, since when there is one, and how long there was one before.
+    /// Calls that are waiting now.
     waiting: usize,
+    /// Start of the current wait, if `waiting` is not 0.
     waiting_since: Instant,
+    /// Sum of the earlier waits. Calls that wait at the same time count once.
     waited: Duration,
 }
 
@@ -46,36 +51,38 @@ impl Pace {
         Self { limit, state: Mutex::new(state) }
     }
 
-    /// Waits until so many keys may be sent; says for how long.
-    pub async fn take(&self, keys: usize) -> Duration {
-        let asked = Instant::now();
-        let start = self.state().book(keys, asked);
-        if start > asked {
+    /// Waits until this many keys may be sent. Returns how long it waited.
+    pub async fn acquire(&self, keys: usize) -> Duration {
+        let started = Instant::now();
+        let start = self.state().book(keys, started);
+        if start > started {
             let _waiting = Waiting::begin(self);
             sleep_until(start).await;
         }
-        asked.elapsed()
+        started.elapsed()
     }
 
-    /// A pause before a call is made again.
-    pub async fn rest(&self, pause: Duration) {
+    /// Pauses before a call is repeated. Counts as a wait while S3 is throttling.
+    pub async fn pause(&self, pause: Duration) {
         let slowed = self.state().slowed;
         let _waiting = slowed.then(|| Waiting::begin(self));
         sleep(pause).await;
     }
 
+    /// Halves the rate, down to [`SLOWEST`].
     pub fn slow_down(&self) {
         let mut state = self.state();
-        let now = state.keys_per_second.unwrap_or(BRISK);
+        let now = state.keys_per_second.unwrap_or(UNLIMITED);
         let slowest = self.limit.map_or(SLOWEST, |limit| limit.min(SLOWEST));
         let rate = (now / 2.0).max(slowest);
         state.keys_per_second = Some(rate);
         if !state.slowed {
             state.slowed = true;
-            warn!("S3 says SlowDown: deleting {rate:.0} keys/s, and fewer if it says so again");
+            warn!("S3 returned SlowDown: lowered the delete rate to {rate:.0} keys/s");
         }
     }
 
+    /// Raises the rate by a tenth, up to the limit.
     pub fn recover(&self) {
         let mut state = self.state();
         let Some(now) = state.keys_per_second else {
@@ -84,16 +91,16 @@ impl Pace {
         let grown = now * 1.1;
         state.keys_per_second = match self.limit {
             Some(limit) => Some(grown.min(limit)),
-            None if grown > BRISK * 4.0 => None,
+            None if grown > UNLIMITED * 4.0 => None,
             None => Some(grown),
         };
         if state.slowed && state.keys_per_second == self.limit {
             state.slowed = false;
-            info!("S3 takes deletions at full pace again");
+            info!("S3 throttling cleared: deleting at the full rate again");
         }
     }
 
-    /// What calls wait for right now, if they do.
+    /// Returns what calls are waiting for, if they are.
     pub fn waiting_for(&self) -> Option<String> {
         let state = self.state();
         let rate = state.keys_per_second.filter(|_| state.waiting > 0)?;
@@ -103,7 +110,7 @@ impl Pace {
         })
     }
 
-    /// How long at least one call waited.
+    /// Returns for how long at least one call was waiting.
     pub fn waited(&self) -> Duration {
         let state = self.state();
         match state.waiting {
@@ -118,7 +125,7 @@ impl Pace {
 }
 
 impl State {
-    /// When so many keys may be sent.
+    /// Returns when this many keys may be sent, and reserves that time.
     fn book(&mut self, keys: usize, now: Instant) -> Instant {
         let Some(rate) = self.keys_per_second else {
             return now;
@@ -129,7 +136,7 @@ impl State {
     }
 }
 
-/// A call that waits. Ends when dropped: a batch may be given up meanwhile.
+/// A call that is waiting. Ends when dropped, because a batch may be cancelled during the wait.
 struct Waiting<'a>(&'a Pace);
 
 impl<'a> Waiting<'a> {
@@ -160,25 +167,25 @@ mod tests {
 
     const KEYS: usize = 1000;
 
-    /// Keys per second, as two calls one after the other are let through.
+    /// Returns the keys per second at which two calls in a row may be sent.
     fn rate(pace: &Pace) -> f64 {
         let mut state = pace.state();
         let first = state.next_free.max(Instant::now());
-        assert_eq!(state.book(KEYS, first), first, "nobody is before it");
+        assert_eq!(state.book(KEYS, first), first, "no call is waiting");
         let apart = state.book(KEYS, first) - first;
         (KEYS as f64 / apart.as_secs_f64()).round()
     }
 
     #[test]
-    fn without_a_limit_nobody_waits_until_s3_says_slow_down() {
+    fn without_a_limit_no_call_waits_until_s3_returns_slow_down() {
         let pace = Pace::new(0);
         assert_eq!(rate(&pace), f64::INFINITY);
         pace.slow_down();
-        assert_eq!(rate(&pace), BRISK / 2.0);
+        assert_eq!(rate(&pace), UNLIMITED / 2.0);
     }
 
     #[test]
-    fn every_slow_down_halves_the_pace_and_some_pace_is_always_left() {
+    fn every_slow_down_halves_the_rate_down_to_a_minimum() {
         for (limit, rates) in [
             (0, [1500.0, 750.0, SLOWEST]),
             (4000, [2000.0, 1000.0, SLOWEST]),
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn good_calls_bring_the_full_pace_back_within_minutes_and_never_more_than_the_limit() {
+    fn successful_calls_restore_the_full_rate_within_minutes_and_never_exceed_the_limit() {
         for limit in [0, 4000] {
             let pace = Pace::new(limit);
             let full = rate(&pace);
@@ -212,19 +219,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_counts_once_however_many_calls_wait_and_also_when_it_is_given_up() {
+    async fn a_wait_counts_once_for_any_number_of_calls_and_also_if_it_is_cancelled() {
         let pace = Pace::new(1000);
-        pace.take(100).await;
-        assert_eq!((pace.waited(), pace.waiting_for()), (Duration::ZERO, None), "the first goes");
+        pace.acquire(100).await;
+        assert_eq!(
+            (pace.waited(), pace.waiting_for()),
+            (Duration::ZERO, None),
+            "the first call does not wait"
+        );
         let started = Instant::now();
-        tokio::join!(pace.take(1), pace.take(1), pace.take(1));
+        tokio::join!(pace.acquire(1), pace.acquire(1), pace.acquire(1));
         let waited = pace.waited();
         assert!(waited > Duration::ZERO && waited <= started.elapsed(), "{waited:?}");
-        pace.take(100_000).await;
+        pace.acquire(100_000).await;
         {
-            let given_up = pace.take(1);
-            tokio::pin!(given_up);
-            assert!(futures_util::poll!(&mut given_up).is_pending());
+            let cancelled = pace.acquire(1);
+            tokio::pin!(cancelled);
+            assert!(futures_util::poll!(&mut cancelled).is_pending());
             assert_eq!(pace.waiting_for().as_deref(), Some("s3.max_keys_per_second (1000)"));
         }
         assert!(pace.waited() > waited);

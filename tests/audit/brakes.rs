@@ -1,4 +1,5 @@
-//! What keeps an audit from doing harm: the binding, the brake, the rights.
+//! What keeps an audit from deleting the wrong objects: the bucket binding, the safety brake, the
+//! rights.
 
 use crate::{
     stage::{OLD, REPAIR_MOST, Stage, names, report_of},
@@ -30,24 +31,25 @@ async fn more_than_max_delete_is_a_brake_and_nothing_at_all_is_deleted() {
         assert_eq!((stage.store.len(), stage.sentinels().await), (130, 0));
         let left = report["findings"].as_array().expect("findings").iter();
         let left = left.filter(|finding| finding["remedy"].to_string().contains("--max-delete"));
-        assert_eq!(left.count(), 33, "each of them says why: {report:#}");
+        assert_eq!(left.count(), 33, "each of them has the reason: {report:#}");
     }
     assert!(wrong > 0);
     let wrong = "SELECT count(*) FROM content WHERE ref_count = 5 AND content_hash IN
                  (SELECT content_hash FROM pastes)";
-    assert_eq!(stage.count(wrong).await, 0, "counts were corrected all the same");
+    assert_eq!(stage.count(wrong).await, 0, "counts were corrected anyway");
     let text = stage.world.program("cleanupctl").args(&["audit", "--repair", "--max-delete", "32"]);
     let text = text.env("AWS_ENDPOINT_URL", &stage.store.url).output().await;
     assert_eq!(text.code(), 4);
-    let told = "brake: 33 were to be deleted, more than --max-delete 32, so none of them was";
-    assert!(text.stdout().contains(told), "{}", text.stdout());
+    let expected =
+        "safety brake: nothing was deleted: would delete 33 objects (limit --max-delete 32)";
+    assert!(text.stdout().contains(expected), "{}", text.stdout());
     let rest = stage.audited(0, &["--repair", "--max-delete", "33"]).await;
     assert_eq!((&rest["objects_deleted"], stage.store.len()), (&33.into(), 97));
     stage.assert_nothing_wrong().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_more_than_are_kept_in_memory_only_the_number_is_known() {
+async fn findings_beyond_the_capacity_of_the_queue_are_only_counted() {
     let stage = Stage::new().await;
     stage.fill(5000).await;
     for n in 0..2500 {
@@ -67,7 +69,7 @@ async fn while_the_fleet_is_paused_nothing_is_repaired_and_the_reason_is_named()
     stage.run_sql(pause).await;
     let refused = stage.audit(&["--repair"]).output().await;
     refused.assert_refused(1, &["restoring a backup", "`cleanupctl resume`", "--repair"]);
-    assert_eq!(stage.audited(1, &[]).await["orphans"], 1, "it may look");
+    assert_eq!(stage.audited(1, &[]).await["orphans"], 1, "without --repair it runs");
     // Paused between the walks and the deletions.
     stage.run_sql("UPDATE cleanup_fleet SET paused_at = NULL").await;
     stage.store.hold(Call::LookFor, 1);
@@ -101,7 +103,7 @@ async fn an_object_that_the_store_refuses_to_delete_is_named_and_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_bucket_or_prefix_than_the_databases_is_refused() {
+async fn a_bucket_or_prefix_that_is_not_the_databases_is_refused() {
     let stage = Stage::new().await;
     stage.fill(10).await;
     let wrong = stage.audit(&["--repair"]).env("S3_BUCKET", "another").output().await;
@@ -112,20 +114,20 @@ async fn another_bucket_or_prefix_than_the_databases_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_bound_to_no_bucket_is_refused_unless_there_is_nothing_at_all() {
+async fn a_database_that_is_bound_to_no_bucket_is_refused_unless_bucket_and_tables_are_empty() {
     let stage = Stage::new().await;
     stage.run_sql("UPDATE cleanup_fleet SET bucket = NULL, prefix = NULL").await;
     assert_eq!(stage.audited(0, &["--repair"]).await["objects"], 0);
-    stage.store.put("somebody's", 4, OLD);
+    stage.store.put("another/key", 4, OLD);
     let refused = stage.audit(&["--repair"]).output().await;
     refused.assert_refused(1, &["not bound to a bucket", "the first run of a worker binds it"]);
-    stage.store.remove("somebody's");
+    stage.store.remove("another/key");
     stage.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('x', 'x')").await;
     stage.audit(&[]).output().await.assert_refused(1, &["not bound to a bucket"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_is_under_the_prefix_is_looked_at() {
+async fn only_objects_under_the_prefix_are_checked() {
     let stage = Stage::new().await;
     stage.run_sql("UPDATE cleanup_fleet SET prefix = 'pastes/'").await;
     for (code, key) in [("in", "pastes/a"), ("out", "elsewhere/b")] {
@@ -145,45 +147,45 @@ async fn only_what_is_under_the_prefix_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prefix_that_others_may_share_is_warned_of() {
+async fn a_prefix_that_other_databases_may_share_is_reported_as_a_warning() {
     let stage = Stage::new().await;
     for (prefix, warnings) in [("pastes", 1), ("pastes/", 0), ("", 0)] {
         stage.run_sql(&format!("UPDATE cleanup_fleet SET prefix = '{prefix}'")).await;
         let audit = stage.audit(&[]).env("CLEANUP_S3_PREFIX", prefix).output().await;
-        let told = audit.json()["warnings"].clone();
-        assert_eq!(told.as_array().expect("warnings").len(), warnings, "{told:#}");
+        let found = audit.json()["warnings"].clone();
+        assert_eq!(found.as_array().expect("warnings").len(), warnings, "{found:#}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_repaired_under_a_prefix_that_the_keys_of_others_may_begin_with() {
+async fn nothing_is_repaired_under_a_prefix_that_may_match_the_keys_of_another_database() {
     let stage = Stage::new().await;
     for n in 0..40 {
         let key = format!("a/{n}");
         stage.put_row(&key, &hash(&key), Some(&key), 4, Never).await;
         stage.store.put(&key, 4, OLD);
     }
-    // The live bodies of another database, whose prefix is "ab/".
+    // The live objects of another database, whose prefix is "ab/".
     (0..30).for_each(|n| stage.store.put(&format!("ab/{n}"), 4, OLD));
     stage.run_sql("UPDATE cleanup_fleet SET prefix = 'a'").await;
     let audit = |args: &[&str]| stage.audit(args).env("CLEANUP_S3_PREFIX", "a");
     let words = ["s3.prefix \"a\"", "does not end in '/'", "\"a/\"", "--override-brake"];
     audit(&["--repair"]).output().await.assert_refused(2, &words);
     assert_eq!((stage.store.len(), stage.sentinels().await), (70, 0));
-    assert_eq!(report_of(&audit(&[]).output().await, 1)["orphans"], 30, "it may look");
+    assert_eq!(report_of(&audit(&[]).output().await, 1)["orphans"], 30, "without --repair it runs");
     let report = report_of(&audit(&["--repair", "--override-brake"]).output().await, 0);
     assert_eq!((&report["repaired"], stage.store.len()), (&30.into(), 40));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_role_it_says_which_one_is_missing() {
+async fn a_login_without_the_role_gets_an_error_that_names_the_role() {
     let stage = Stage::new().await;
     stage.fill(10).await;
     stage.store.put("orphan", 4, OLD);
     let watchdog = stage.audit(&[]).env("DATABASE_URL", &stage.watchdog_url).output().await;
     assert_eq!(watchdog.code(), 1);
     assert!(watchdog.stderr().contains("cleanup_auditor"), "{}", watchdog.stderr());
-    // A worker may read what it needs, but keeps no sentinels.
+    // A worker may read the tables, but not insert sentinels.
     let worker = stage.audit(&["--repair"]).env("DATABASE_URL", &stage.worker_url()).output().await;
     assert_eq!(worker.code(), 1);
     assert!(worker.stderr().contains("cleanup_auditor"), "{}", worker.stderr());

@@ -1,5 +1,5 @@
-//! Audits that repair, one after the other, while writers write and workers erase, die and are reset:
-//! nothing that is right is called wrong, and nobody loses a body.
+//! Repairs one after the other, while writers write and workers erase, die and are reset: an audit
+//! reports nothing that is right, and no live paste loses its body.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::{
 
 const WRITERS: u64 = 3;
 const AUDITS: usize = 30;
-/// Few enough that counts reach zero and bodies are stored anew all the time.
+/// Few enough that counts reach zero, and the same bodies are stored again, all the time.
 const BODIES: u32 = 30;
 const PUT: &str = "SELECT s3_key, drop_upload FROM paste_put($1, $2, $3, 4,
                    now() + $4::float8 * interval '1 second')";
@@ -31,12 +31,12 @@ const PUT: &str = "SELECT s3_key, drop_upload FROM paste_put($1, $2, $3, 4,
 /// What the writers know.
 #[derive(Default)]
 struct Known {
-    /// Pastes that nobody expired, and their bodies.
+    /// Pastes that have not expired, and their bodies.
     alive: BTreeMap<String, String>,
     /// Keys under which a body was really stored.
     stored: BTreeSet<String>,
-    /// Puts that were told to upload again.
-    told: usize,
+    /// Puts that had to upload again.
+    repeated: usize,
 }
 
 struct Writer {
@@ -63,7 +63,8 @@ impl Writer {
         }
     }
 
-    /// By the contract: upload, store, drop an upload that is not in use; upload again when told.
+    /// Follows the contract: upload, store, drop an upload that is not used; upload again after a
+    /// unique violation.
     async fn put(&mut self, code: &str, expires: f64) {
         let body = format!("body {}", self.rng.u32(..BODIES));
         loop {
@@ -71,11 +72,11 @@ impl Writer {
             let bucket = self.store.bucket.clone();
             let upload = self.store.s3.put_object().bucket(&bucket).key(&key);
             upload.body(body.clone().into_bytes().into()).send().await.expect("upload");
-            self.dawdle().await;
+            self.sleep_sometimes().await;
             let row = match self.store_row(code, &body, &key, expires).await {
                 Ok(row) => row,
                 Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {
-                    self.known.lock().expect("known").told += 1;
+                    self.known.lock().expect("known").repeated += 1;
                     continue;
                 }
                 Err(error) => panic!("put: {error:?}"),
@@ -93,8 +94,8 @@ impl Writer {
         }
     }
 
-    /// Some take their time between the upload and the transaction, and before the commit.
-    async fn dawdle(&mut self) {
+    /// Sleeps, sometimes, between the upload and the transaction, and before the commit.
+    async fn sleep_sometimes(&mut self) {
         if self.rng.u32(..8) == 0 {
             tokio::time::sleep(Duration::from_millis(self.rng.u64(50..400))).await;
         }
@@ -109,7 +110,7 @@ impl Writer {
     ) -> Result<Row, Error> {
         self.db.batch_execute("BEGIN").await?;
         let stored = self.db.query_one(PUT, &[&code, &hash(body), &key, &expires]).await;
-        self.dawdle().await;
+        self.sleep_sometimes().await;
         self.db.batch_execute("COMMIT").await?;
         stored
     }
@@ -127,7 +128,7 @@ impl Writer {
         }
     }
 
-    /// One of its own pastes.
+    /// Removes one of its own pastes from the known ones.
     fn forget_one(&mut self) -> Option<String> {
         let mut known = self.known.lock().expect("known");
         let own = format!("w{}-", self.name);
@@ -142,7 +143,7 @@ fn worker(world: &World) -> Process {
     world.program("cleanup-worker").args(&args).env("CLEANUP_BRAKE_MAX_SHARE", "1")
 }
 
-/// Workers run one after the other; every third is killed in the middle of it.
+/// Runs workers one after the other; every third is killed in the middle of a batch.
 async fn erase(world: Arc<World>, stop: CancellationToken) {
     for n in 0.. {
         if stop.is_cancelled() {
@@ -165,15 +166,15 @@ async fn erase(world: Arc<World>, stop: CancellationToken) {
     }
 }
 
-/// As if the dead had been silent for two hours.
+/// Resets the claims of dead workers, as if their leases had expired two hours ago.
 async fn reset_the_dead(world: &World) {
     world.expire_leases(7201.0).await;
     world.sweep().await;
     world.end_backoff().await;
 }
 
-/// A repair that must find nothing wrong but uploads that are not stored (yet). At times these are
-/// most of the bucket.
+/// Runs a repair that must find nothing but uploads that are not stored (yet). Sometimes these are most
+/// of the bucket.
 async fn assert_audit_is_right(world: &World, grace: &str) -> Value {
     let audit = world
         .audit(&["--repair", "--override-brake", "--grace", grace, "--list", "10000"])
@@ -185,7 +186,8 @@ async fn assert_audit_is_right(world: &World, grace: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_everything_runs_audits_call_nothing_wrong_that_is_right_and_nobody_loses_a_body() {
+async fn audits_beside_writers_and_workers_have_no_false_findings_and_no_live_paste_loses_its_body()
+{
     let world = Arc::new(World::new().await);
     world.bind().await;
     let (stop, known) = (CancellationToken::new(), Arc::<Mutex<Known>>::default());
@@ -199,11 +201,11 @@ async fn while_everything_runs_audits_call_nothing_wrong_that_is_right_and_nobod
     tasks.spawn(erase(Arc::clone(&world), stop.clone()));
     let (mut taken, mut objects) = (BTreeSet::new(), 0);
     for n in 0..AUDITS * 5 {
-        // Enough, if the writers really were in the middle of it.
+        // Enough, if an audit met a writer between upload and commit.
         if n >= AUDITS && !taken.is_empty() {
             break;
         }
-        // With a grace period nothing at all is found; without one, uploads whose writers are told.
+        // With a grace period nothing is found; without one, uploads whose writers must upload again.
         let grace = if n % 2 == 0 { "1h" } else { "0s" };
         let report = assert_audit_is_right(&world, grace).await;
         assert!(grace == "0s" || found(&report) == 0, "{report:#}");
@@ -215,8 +217,8 @@ async fn while_everything_runs_audits_call_nothing_wrong_that_is_right_and_nobod
     assert_eq!(worker(&world).output().await.code(), 0, "drained");
     let known = Arc::into_inner(known).expect("all ended").into_inner().expect("known");
     let lost: Vec<&String> = taken.intersection(&known.stored).collect();
-    assert!(lost.is_empty(), "bodies that were stored were deleted as orphans: {lost:?}");
-    assert!(!taken.is_empty() && objects > 0, "some writers were in the middle of it");
+    assert!(lost.is_empty(), "objects with a content row were deleted as orphans: {lost:?}");
+    assert!(!taken.is_empty() && objects > 0, "an audit met writers between upload and commit");
     assert!(known.stored.len() > 10, "{} bodies were stored", known.stored.len());
     assert_eq!(found(&assert_audit_is_right(&world, "0s").await), 0, "and nothing is left behind");
     let expected = Expected { alive: known.alive, ..Expected::default() };

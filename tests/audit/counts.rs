@@ -1,4 +1,4 @@
-//! Counts: judged under the body's lock, by the rule of the fleet.
+//! Counts: recounted under the content row's lock, by the rule that a decrement uses.
 
 use crate::{
     stage::{OLD, REPAIR_MOST, Stage, found, report_of},
@@ -24,14 +24,14 @@ async fn a_put_that_is_not_committed_when_the_audit_recounts_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_decremented() {
+async fn pastes_in_progress_are_counted_until_their_claim_is_decremented() {
     let stage = Stage::new().await;
     for code in ["a", "b", "c", "live"] {
         stage.put(code, "shared", if code == "live" { Never } else { Ago(60.0) }).await;
     }
     let worker = stage.worker().await;
     let claim = claim_some(&worker, 2).await;
-    // And one that something else marked.
+    // And one that a third party marked.
     stage
         .run_sql(
             "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS' WHERE short_code = 'c'",
@@ -41,11 +41,11 @@ async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_decremented()
     worker.decrement(&claim).await.expect("decrement");
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
     stage.assert_nothing_wrong().await;
-    // Nor does a recount take the decremented ones in.
+    // Nor does a recount include the decremented ones.
     stage.run_sql("UPDATE content SET ref_count = 9").await;
     assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
-    // Reset, or ended by hand: rows of a claim that is not open hold their body.
+    // Reset, or ended by hand: rows of a claim that is not open are counted.
     stage.put("d", "shared", Ago(60.0)).await;
     claim_some(&worker, 1).await;
     stage.run_sql("DELETE FROM deletion_claims WHERE decremented_at IS NULL").await;
@@ -53,7 +53,7 @@ async fn pastes_in_progress_hold_their_bodies_until_their_claim_is_decremented()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_whose_last_holder_is_in_progress_is_not_taken_away() {
+async fn content_whose_last_reference_is_in_progress_is_not_deleted() {
     let stage = Stage::new().await;
     stage.put("p", "body", Ago(60.0)).await;
     let worker = stage.worker().await;
@@ -67,7 +67,7 @@ async fn a_body_whose_last_holder_is_in_progress_is_not_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_nobody_holds_goes_row_first_and_its_key_is_kept() {
+async fn unreferenced_content_is_deleted_row_first_and_its_key_stays_reserved() {
     let stage = Stage::new().await;
     let key = stage.put("p", "body", Never).await;
     stage.run_sql("DELETE FROM pastes").await;
@@ -80,14 +80,14 @@ async fn a_body_that_nobody_holds_goes_row_first_and_its_key_is_kept() {
         (&1.into(), &1.into())
     );
     assert!(!stage.store.has(&key) && stage.sentinels().await == 1);
-    // The same body again, under a key of its own.
+    // The same body again, under a new key.
     stage.put("p", "body", Never).await;
     assert_eq!(stage.read("p").await.as_deref(), Some("body"));
     stage.assert_nothing_wrong().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_put_while_the_audit_waits_for_its_row_stays() {
+async fn content_that_is_put_again_while_the_audit_waits_for_its_row_stays() {
     let stage = Stage::new().await;
     let key = stage.put("p", "body", Never).await;
     stage.run_sql("DELETE FROM pastes; UPDATE content SET ref_count = 0").await;
@@ -99,12 +99,12 @@ async fn a_body_that_is_put_while_the_audit_waits_for_its_row_stays() {
     stage.until_the_audit_waits().await;
     writer.batch_execute("COMMIT").await.expect("commit");
     let report = report_of(&audit.end().await, 0);
-    assert_eq!(found(&report), 0, "it is counted right by then: {report:#}");
+    assert_eq!(found(&report), 0, "its count is right by then: {report:#}");
     assert!(stage.store.has(&key) && stage.read("q").await.as_deref() == Some("body"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_is_locked_for_ever_is_undecided_and_hides_no_other() {
+async fn a_row_that_stays_locked_is_undecided_and_hides_no_other() {
     let stage = Stage::new().await;
     for code in ["a", "b", "c"] {
         stage.put(code, code, Never).await;
@@ -117,7 +117,7 @@ async fn a_row_that_is_locked_for_ever_is_undecided_and_hides_no_other() {
     other.batch_execute(lock).await.expect("lock");
     let report = stage.audited(1, &REPAIR_MOST).await;
     assert_eq!((&report["repaired"], &report["undecided"]), (&2.into(), &1.into()));
-    other.batch_execute("ROLLBACK").await.expect("let go");
+    other.batch_execute("ROLLBACK").await.expect("roll back");
     assert_eq!(stage.audited(0, &REPAIR_MOST).await["repaired"], 1);
 }
 
@@ -138,9 +138,10 @@ async fn pastes_without_a_content_row_are_named_and_left_alone() {
     assert_eq!(stage.count("SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL").await, 3);
 }
 
-/// It has one body locked and will want another; the audit locks them in the order of their hashes.
+/// The writer has locked one row and then needs another; the audit locks them in the order of their
+/// hashes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_who_locks_several_bodies_is_never_the_victim_of_a_recount() {
+async fn a_writer_that_locks_several_content_rows_is_never_the_victim_of_a_recount() {
     let stage = Stage::new().await;
     for code in ["a", "b"] {
         stage.put(code, code, Never).await;
@@ -151,12 +152,12 @@ async fn a_writer_who_locks_several_bodies_is_never_the_victim_of_a_recount() {
         writer.batch_execute(&lock).await
     };
     let writer = connect(&stage.database_url).await;
-    // It would look for a deadlock as soon as it has to wait.
+    // Longer than the audit waits, so the audit gives up before Postgres looks for a deadlock.
     writer.batch_execute("BEGIN; SET LOCAL deadlock_timeout = '600ms'").await.expect("begin");
     lock(&writer, "DESC").await.expect("the last");
     let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
-    lock(&writer, "ASC").await.expect("the first, when the audit has let it go");
+    lock(&writer, "ASC").await.expect("the first, when the audit has released it");
     writer.batch_execute("COMMIT").await.expect("commit");
     report_of(&audit.end().await, 0);
     stage.assert_nothing_wrong().await;

@@ -1,4 +1,4 @@
-//! Keys of every form, and databases that sort in another order than S3.
+//! Unusual keys, and databases and stores that sort in another order than S3.
 
 use crate::{
     stage::{OLD, REPAIR_MOST, Stage, found, names, report_of},
@@ -26,7 +26,7 @@ const PLAIN: [&str; 16] = [
 const ODD: [&str; 3] = ["c\u{1}d", "line\nbreak", "\u{fffe}"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_sorts_as_people_do_leaves_no_key_in_doubt() {
+async fn a_database_with_a_linguistic_collation_needs_no_extra_checks() {
     let stage = Stage::of(World::in_alphabetical_order().await).await;
     for key in PLAIN.iter().chain(&ODD) {
         stage.put_row(key, &hash(key), Some(key), 4, Never).await;
@@ -36,14 +36,14 @@ async fn a_database_that_sorts_as_people_do_leaves_no_key_in_doubt() {
         stage.store.put(&shared, 4, OLD);
     }
     let sorts = "SELECT ('a' < 'B') AND ('B' COLLATE \"C\" < 'a')";
-    stage.until("it sorts as people do", sorts).await;
+    stage.until("it sorts by a linguistic collation", sorts).await;
     let report = stage.audited(0, &["--grace", "0s"]).await;
     assert_eq!((found(&report), &report["objects"]), (0, &38.into()), "{report:#}");
-    assert_eq!(stage.store.calls(Call::LookFor), 0, "both sides come in the same order");
+    assert_eq!(stage.store.calls(Call::LookFor), 0, "both sides are in the same order");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orphans_of_every_name_are_found_and_deleted() {
+async fn orphans_with_unusual_keys_are_found_and_deleted() {
     let stage = Stage::new().await;
     let keys: Vec<&str> = PLAIN.iter().chain(&ODD).copied().collect();
     keys.iter().for_each(|key| stage.store.put(key, 4, OLD));
@@ -54,39 +54,39 @@ async fn orphans_of_every_name_are_found_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_printed_for_eyes_is_one_line_for_each_finding_and_nothing_is_obeyed() {
+async fn the_text_report_has_one_line_per_finding_and_no_control_characters() {
     let stage = Stage::new().await;
     let key = "evil\u{1b}[2J\nrm -rf";
     stage.store.put(key, 4, OLD);
     let audit = stage.world.program("cleanupctl").args(&["audit"]);
     let ended = audit.env("AWS_ENDPOINT_URL", &stage.store.url).output().await;
-    let told = ended.stdout();
-    assert!(told.contains("orphan: evil\\u001b[2J\\nrm -rf: no row knows"), "{told}");
-    assert!(told.contains("`cleanupctl audit --repair` deletes it"), "{told}");
+    let text = ended.stdout();
+    assert!(text.contains("orphan: evil\\u001b[2J\\nrm -rf: no row references"), "{text}");
+    assert!(text.contains("`cleanupctl audit --repair` deletes it"), "{text}");
 }
 
 /// SeaweedFS lists by folder, not by bytes: `a-b` comes after `a/…`.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_store_with_an_order_of_its_own_nothing_is_taken_for_what_it_is_not() {
+async fn a_store_that_lists_in_another_order_causes_no_false_findings() {
     let world = World::new().await;
     world.bind().await;
     world.erase_one().await;
-    let bodies =
+    let stored =
         ["a/b", "a-b", "a.b", "a/c d", "a+b", "a%41", "ä/ö", "日本", "ab/c", "a&b", "q/r/s"];
-    for key in bodies {
+    for key in stored {
         world.upload(key, key).await;
         world.put_row(key, &hash(key), Some(key), 4, Never).await;
     }
     let orphans = ["a/a", "a-a", "a.c", "a/d e", "zz", "日本語", "a+a%", "q/r/t"];
     for key in orphans {
-        world.upload(key, "nobody's").await;
+        world.upload(key, "an orphan").await;
     }
     let report = report_of(&world.audit(&["--grace", "0s", "--repair"]).output().await, 0);
     assert_eq!(names(&report, "orphan"), orphans.map(String::from).into());
     assert_eq!((found(&report), &report["objects"]), (8, &19.into()));
     let again = report_of(&world.audit(&["--grace", "0s"]).output().await, 0);
     assert_eq!(found(&again), 0);
-    let mut left = bodies.map(String::from).to_vec();
+    let mut left = stored.map(String::from).to_vec();
     left.sort();
     assert_eq!(world.keys().await, left);
 }

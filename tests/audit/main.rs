@@ -1,16 +1,16 @@
-//! `cleanupctl audit`: finds what is wrong between bucket and tables, and nothing else, while
-//! everything runs. The audit runs as a process of its own, under the rights of its role.
+//! `cleanupctl audit` finds exactly what is wrong between bucket and tables, while workers and writers
+//! run. The audit runs as a process of its own, with the rights of its role.
 
 mod brakes;
 mod churn;
 mod counts;
-mod hidden;
+mod findings;
 mod keys;
 mod odd_stores;
 mod pending_deletes;
-mod planted;
 mod refusals;
 mod resume;
+mod row_security;
 mod spellings;
 mod stage;
 #[path = "../support/mod.rs"]

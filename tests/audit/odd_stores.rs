@@ -1,4 +1,4 @@
-//! Stores whose listing is not what it should be.
+//! Stores whose listing deviates from that of S3.
 
 use crate::{
     stage::{OLD, Stage, found, report_of},
@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_gives_no_tokens_is_listed_to_its_end() {
+async fn a_store_that_returns_no_tokens_is_listed_completely() {
     let stage = Stage::new().await;
     stage.fill(3500).await;
     stage.store.put("zz/orphan", 4, OLD);
@@ -24,11 +24,15 @@ async fn a_page_with_neither_objects_nor_a_token_that_is_not_the_last_ends_the_a
     let ended = stage.audit(&[]).output().await;
     let report = report_of(&ended, 1);
     assert_eq!((&report["stopped_because"], found(&report)), (&"failed".into(), 0));
-    assert!(ended.stderr().contains("does not say where they begin"), "{}", ended.stderr());
+    assert!(
+        ended.stderr().contains("neither a key nor a continuation token"),
+        "{}",
+        ended.stderr()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_there_but_not_listed_is_not_missing() {
+async fn an_object_that_exists_but_is_not_listed_is_not_missing() {
     let stage = Stage::new().await;
     stage.fill(100).await;
     stage.store.be_odd(Oddity::Unlisted("5"));
@@ -41,7 +45,7 @@ async fn an_object_that_is_there_but_not_listed_is_not_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_read_believes_the_list() {
+async fn without_the_right_to_read_the_listing_decides() {
     let stage = Stage::new().await;
     stage.fill(100).await;
     stage.store.be_odd(Oddity::NoReading);

@@ -1,5 +1,5 @@
-//! Objects that the fleet still knows, or deletes while the audit looks, are no orphans; bodies that
-//! go meanwhile are not missing.
+//! Objects with a pending delete, or that the fleet deletes during the audit, are no orphans; content
+//! that is erased during the audit has no missing object.
 
 use paste_cleanup::worker::report::PhaseTimes;
 
@@ -8,7 +8,7 @@ use crate::{
     support::{memory_s3::Call, process::Running, *},
 };
 
-/// One expired paste, and a worker that is about to erase it.
+/// One expired paste, and a worker to erase it.
 async fn stage() -> (Stage, std::sync::Arc<paste_cleanup::worker::Worker>) {
     let stage = Stage::new().await;
     stage.put("p", "body", Ago(60.0)).await;
@@ -17,7 +17,7 @@ async fn stage() -> (Stage, std::sync::Arc<paste_cleanup::worker::Worker>) {
     (stage, worker)
 }
 
-/// An audit whose bucket was listed, and that has not looked at the tables yet.
+/// Starts an audit that has listed the bucket and not queried the tables yet.
 async fn listed(stage: &Stage) -> Running {
     stage.store.hold(Call::List, 1);
     let audit = stage.audit(&["--repair", "--grace", "0s"]).start();
@@ -40,7 +40,7 @@ async fn an_object_pending_in_an_open_claim_is_no_orphan() {
     let claim = claim_some(&worker, 1).await;
     worker.decrement(&claim).await.expect("decrement");
     assert_it_finds_nothing(&stage, audit).await;
-    assert_eq!(stage.store.len(), 1, "it is the worker's to delete");
+    assert_eq!(stage.store.len(), 1, "the worker must delete it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +52,7 @@ async fn an_object_pending_in_a_row_of_a_reset_claim_is_no_orphan() {
     stage.expire_leases(7201.0).await;
     assert_eq!(stage.sweep().await.reset.claims, 1);
     assert_it_finds_nothing(&stage, audit).await;
-    // Nor is it while the pending_owner is claimed again.
+    // Nor is it while the row with the pending delete is claimed again.
     stage.end_backoff().await;
     let again = claim_some(&worker, 1).await;
     stage.assert_nothing_wrong().await;
@@ -73,7 +73,7 @@ async fn an_object_pending_in_a_released_claim_is_no_orphan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_the_fleet_deletes_while_the_audit_looks_is_no_orphan() {
+async fn an_object_that_the_fleet_deletes_during_the_audit_is_no_orphan() {
     let (stage, worker) = stage().await;
     let audit = listed(&stage).await;
     let claim = claim_some(&worker, 1).await;
@@ -86,7 +86,7 @@ async fn an_upload_that_is_stored_and_loses_its_last_reference_during_the_audit_
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
     let worker = stage.worker().await;
-    // No row knows it, and the bucket was asked once more.
+    // No row knows it, and the bucket is being checked again.
     stage.store.hold(Call::LookFor, 1);
     let audit = stage.audit(&REPAIR_MOST).start();
     stage.store.held().await;
@@ -96,11 +96,11 @@ async fn an_upload_that_is_stored_and_loses_its_last_reference_during_the_audit_
     stage.store.let_go();
     let report = report_of(&audit.end().await, 0);
     assert_eq!(found(&report), 0, "{report:#}");
-    assert!(stage.store.has("key"), "it is the worker's to delete");
+    assert!(stage.store.has("key"), "the worker must delete it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_nobody_inherited_is_an_orphan() {
+async fn a_pending_key_that_no_row_took_over_is_an_orphan() {
     let (stage, worker) = stage().await;
     let claim = claim_some(&worker, 1).await;
     worker.decrement(&claim).await.expect("decrement");
@@ -112,10 +112,10 @@ async fn a_key_that_nobody_inherited_is_an_orphan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_decremented_after_the_bucket_was_asked_for_it_is_not_missing() {
+async fn an_object_whose_content_is_decremented_after_the_bucket_was_checked_is_not_missing() {
     let (stage, worker) = stage().await;
     let claim = claim_some(&worker, 1).await;
-    // The row is in doubt (its object is not listed), and the bucket was asked once more.
+    // The object is not listed, and the bucket is being checked again.
     let key = stage.keys().await.remove(0);
     stage.store.remove(&key);
     stage.store.hold(Call::LookFor, 1);
@@ -128,18 +128,18 @@ async fn a_body_that_is_decremented_after_the_bucket_was_asked_for_it_is_not_mis
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_stored_after_the_bucket_was_listed_is_not_missing() {
+async fn an_object_that_is_stored_after_the_bucket_was_listed_is_not_missing() {
     let stage = Stage::new().await;
     stage.store.hold(Call::List, 1);
     let audit = stage.audit(&["--grace", "0s"]).start();
     stage.store.held().await;
     stage.put("p", "body", Never).await;
     assert_it_finds_nothing(&stage, audit).await;
-    assert_eq!(stage.store.calls(Call::LookFor), 1, "it was in doubt");
+    assert_eq!(stage.store.calls(Call::LookFor), 1, "it was checked again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_object_is_reported_with_those_who_suffer_and_nothing_is_deleted() {
+async fn a_missing_object_is_reported_with_its_live_pastes_and_nothing_is_deleted() {
     let stage = Stage::new().await;
     for n in 0..8 {
         stage.put(&format!("p{n}"), "body", In(3600.0)).await;
@@ -157,7 +157,7 @@ async fn a_missing_object_is_reported_with_those_who_suffer_and_nothing_is_delet
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_whose_object_the_fleet_owes_to_delete_is_named_and_not_touched() {
+async fn content_whose_object_is_pending_deletion_is_named_and_not_touched() {
     let stage = Stage::new().await;
     let by_paste = stage.put("a", "one", Never).await;
     let by_claim = stage.put("b", "two", Never).await;

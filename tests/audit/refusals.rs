@@ -1,4 +1,4 @@
-//! Rows that Postgres does not take: named, and everything else is repaired.
+//! Rows whose repair Postgres refuses are named, and everything else is repaired.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::{
     support::*,
 };
 
-/// What is left, by its name: why?
+/// Returns the remedy of a finding that was not repaired.
 fn remedy_of(report: &Value, name: &str) -> String {
     let findings = report["findings"].as_array().expect("findings").iter();
     let mut findings = findings.filter(|finding| finding["key"] == name);
@@ -17,7 +17,7 @@ fn remedy_of(report: &Value, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_created_at_without_a_default_keeps_no_sentinel_away() {
+async fn a_sentinel_is_inserted_when_created_at_has_no_default() {
     let stage = Stage::new().await;
     stage.run_sql("ALTER TABLE content ALTER created_at DROP DEFAULT").await;
     stage.store.put("orphan", 4, OLD);
@@ -42,7 +42,7 @@ async fn an_orphan_whose_key_is_too_long_for_the_column_is_named_and_hides_no_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hashes_that_must_have_a_length_leave_no_room_for_sentinels_and_that_is_said() {
+async fn a_check_on_hashes_that_refuses_sentinels_is_named_and_nothing_is_deleted() {
     let stage = Stage::new().await;
     let key = stage.put("p", "body", Never).await;
     stage.put("q", "another", Never).await;
@@ -60,7 +60,7 @@ async fn hashes_that_must_have_a_length_leave_no_room_for_sentinels_and_that_is_
     }
     assert_eq!((&report["wrong_counts"], &report["repaired"]), (&1.into(), &1.into()));
     assert_eq!((&report["complete"], stage.store.len()), (&true.into(), 3));
-    assert_eq!(stage.count("SELECT count(*) FROM content").await, 2, "nothing was removed");
+    assert_eq!(stage.count("SELECT count(*) FROM content").await, 2, "no row was deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +86,7 @@ async fn a_count_that_postgres_refuses_is_named_and_hides_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_others_refer_to_content_no_row_of_it_is_removed() {
+async fn no_content_row_is_deleted_while_a_foreign_key_references_content() {
     for on_delete in ["CASCADE", "RESTRICT", "SET NULL"] {
         let stage = Stage::new().await;
         let key = stage.put("p", "body", Never).await;
@@ -110,10 +110,10 @@ async fn while_others_refer_to_content_no_row_of_it_is_removed() {
     }
 }
 
-/// Another audit inserts the same sentinel between our look and our insert: its hash is taken, too,
-/// and that is no conflict of keys. Played by a trigger that does it twice.
+/// Another audit inserts the same sentinel between our query and our insert. That is a conflict on the
+/// hash, not on the key. A trigger simulates it twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sentinel_that_another_audit_inserts_at_the_same_moment_is_no_failure() {
+async fn a_sentinel_that_another_audit_inserts_at_the_same_time_is_no_failure() {
     let stage = Stage::new().await;
     stage
         .run_sql(

@@ -1,4 +1,4 @@
-//! An audit that ends early says where, and what to type to go on.
+//! An audit that stops early prints the command that resumes it, and nothing is left out.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::{
     support::{connect, memory_s3::Call, process::Signal},
 };
 
-const CUT_OFF: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+const DISCONNECT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                        WHERE datname = current_database() AND application_name = 'cleanupctl audit'";
 
-/// 5,000 objects with orphans all over, and some wrong counts.
+/// 5,000 objects with orphans everywhere between them, and some wrong counts.
 async fn stage() -> (Stage, BTreeSet<String>) {
     let stage = Stage::new().await;
     stage.fill(5000).await;
@@ -23,8 +23,8 @@ async fn stage() -> (Stage, BTreeSet<String>) {
     (stage, orphans)
 }
 
-/// Runs the very command that an audit printed.
-async fn go_on(stage: &Stage, report: &Value) -> Value {
+/// Runs the command that an audit printed.
+async fn resume(stage: &Stage, report: &Value) -> Value {
     let command = report["go_on"].as_str().expect("a command");
     let mut words = command.split(' ');
     assert_eq!((words.next(), words.next()), (Some("cleanupctl"), Some("audit")), "{command}");
@@ -32,7 +32,7 @@ async fn go_on(stage: &Stage, report: &Value) -> Value {
     stage.audit(&words).output().await.json()
 }
 
-/// Together they have seen and found everything, once.
+/// Asserts that the two audits together checked everything and found everything exactly once.
 fn assert_whole(first: &Value, second: &Value, orphans: &BTreeSet<String>, wrong: u64) {
     let (one, two) = (names(first, "orphan"), names(second, "orphan"));
     assert_eq!(one.union(&two).cloned().collect::<BTreeSet<_>>(), *orphans);
@@ -43,7 +43,7 @@ fn assert_whole(first: &Value, second: &Value, orphans: &BTreeSet<String>, wrong
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_audit_and_the_one_that_goes_on_cover_everything() {
+async fn an_interrupted_audit_and_the_one_that_resumes_cover_everything() {
     let (stage, orphans) = stage().await;
     let wrong = "SELECT count(*) FROM content WHERE ref_count = 2";
     let wrong = stage.count(wrong).await.unsigned_abs();
@@ -58,7 +58,7 @@ async fn an_interrupted_audit_and_the_one_that_goes_on_cover_everything() {
         let first = report_of(&audit.end().await, 3);
         assert_eq!(first["stopped_because"], "signal");
         assert_eq!(first["objects"], 3000, "it finished its page");
-        let second = go_on(&stage, &first).await;
+        let second = resume(&stage, &first).await;
         assert_whole(&first, &second, &orphans, wrong);
     }
 }
@@ -76,12 +76,12 @@ async fn a_second_signal_does_not_wait_for_the_page_and_nothing_is_left_out() {
     let first = report_of(&audit.end().await, 3);
     stage.store.let_go();
     assert_eq!(first["objects"], 3000);
-    let second = go_on(&stage, &first).await;
+    let second = resume(&stage, &first).await;
     assert_whole(&first, &second, &orphans, wrong.unsigned_abs());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_goes_away_ends_it_with_what_was_found_and_the_way_to_go_on() {
+async fn an_outage_of_the_store_ends_the_audit_with_its_findings_and_the_command_to_resume() {
     let (stage, orphans) = stage().await;
     let wrong = stage.count("SELECT count(*) FROM content WHERE ref_count = 2").await;
     stage.store.hold(Call::List, 3);
@@ -94,23 +94,18 @@ async fn a_store_that_goes_away_ends_it_with_what_was_found_and_the_way_to_go_on
     let first = report_of(&ended, 1);
     assert_eq!(first["stopped_because"], "failed");
     assert!(first["error"].as_str().expect("an error").contains("S3 is unavailable"));
-    let second = go_on(&stage, &first).await;
+    let second = resume(&stage, &first).await;
     assert_whole(&first, &second, &orphans, wrong.unsigned_abs());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_to_postgres_is_opened_anew_and_nothing_is_left_out() {
+async fn after_a_lost_connection_to_postgres_the_audit_reconnects_and_leaves_nothing_out() {
     let (stage, orphans) = stage().await;
     for walk in 2..5 {
         stage.store.hold(Call::List, walk);
         let audit = stage.audit(&["--list", "1000"]).start();
         stage.store.held().await;
-        stage
-            .run_sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE datname = current_database() AND application_name = 'cleanupctl audit'",
-            )
-            .await;
+        stage.run_sql(DISCONNECT).await;
         stage.store.let_go();
         let report = report_of(&audit.end().await, 1);
         assert_eq!(names(&report, "orphan"), orphans);
@@ -120,7 +115,7 @@ async fn a_lost_connection_to_postgres_is_opened_anew_and_nothing_is_left_out() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_can_go_on_within_the_counts_and_within_the_pastes() {
+async fn an_audit_can_resume_within_the_counts_and_within_the_pastes() {
     let (stage, _) = stage().await;
     let report = stage.audited(1, &["--after", "counts:08", "--list", "0"]).await;
     let rest = "SELECT count(*) FROM content WHERE content_hash > '\\x08'";
@@ -138,8 +133,8 @@ async fn it_can_go_on_within_the_counts_and_within_the_pastes() {
     assert_eq!(wrong.code(), 2, "{}", wrong.stderr());
 }
 
-/// Position and figures of an audit that repairs, ended at this page of the bucket.
-async fn ended_repair(stage: &Stage, page: usize) -> Value {
+/// Returns the report of a repair that was stopped at this page of the bucket.
+async fn stopped_repair(stage: &Stage, page: usize) -> Value {
     stage.store.hold(Call::List, page);
     let mut audit = stage.audit(&["--repair", "--list", "1000"]).start();
     stage.store.held().await;
@@ -150,17 +145,17 @@ async fn ended_repair(stage: &Stage, page: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_that_is_interrupted_has_deleted_nothing_and_going_on_finds_it_again() {
+async fn a_repair_that_is_interrupted_has_deleted_nothing_and_resuming_finds_it_again() {
     let (stage, orphans) = stage().await;
-    let first = ended_repair(&stage, 3).await;
+    let first = stopped_repair(&stage, 3).await;
     assert_eq!((stage.store.len(), stage.sentinels().await), (5256, 0));
     assert_eq!((&first["position"], &first["objects"]), (&"objects:".into(), &3000.into()));
     let some = names(&first, "orphan");
     assert!(some.len() > 100 && some.is_subset(&orphans) && some != orphans);
     assert_eq!(first["repaired"], first["wrong_counts"], "counts are corrected at once");
-    let told = first["findings"].to_string();
-    assert!(told.contains("going on finds it again"), "{told}");
-    let second = go_on(&stage, &first).await;
+    let findings = first["findings"].to_string();
+    assert!(findings.contains("resuming finds it again"), "{findings}");
+    let second = resume(&stage, &first).await;
     assert_eq!(names(&second, "orphan"), orphans);
     assert_eq!((&second["objects_deleted"], &second["complete"]), (&256.into(), &true.into()));
     assert_eq!((stage.store.len(), stage.sentinels().await), (5000, 256));
@@ -171,35 +166,36 @@ async fn a_repair_that_is_interrupted_has_deleted_nothing_and_going_on_finds_it_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_without_anything_to_delete_goes_on_where_it_ended() {
+async fn a_repair_without_anything_to_delete_resumes_where_it_stopped() {
     let stage = Stage::new().await;
     stage.fill(3000).await;
     stage.store.put("ff/orphan", 4, OLD);
-    let first = ended_repair(&stage, 2).await;
+    let first = stopped_repair(&stage, 2).await;
     let position = first["position"].as_str().expect("a position");
     assert!(position.len() > "objects:".len() + 40, "{position}");
-    let second = go_on(&stage, &first).await;
+    let second = resume(&stage, &first).await;
     assert_eq!((&second["objects"], &second["objects_deleted"]), (&1001.into(), &1.into()));
 }
 
-/// A thousand are reported, more are asked for, and then the page begins anew.
+/// A thousand are reported and more are being checked when the connection is lost and the page repeated.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_is_done_again_reports_no_missing_object_twice() {
+async fn a_page_that_is_repeated_reports_no_missing_object_twice() {
     let stage = Stage::new().await;
     stage.fill(1500).await;
     stage.keys().await.iter().for_each(|key| stage.store.remove(key));
     stage.store.hold(Call::LookFor, 1200);
     let audit = stage.audit(&[]).start();
     stage.store.held().await;
-    stage.run_sql(CUT_OFF).await;
+    stage.run_sql(DISCONNECT).await;
     stage.store.let_go();
     let report = report_of(&audit.end().await, 1);
     assert_eq!((&report["missing_objects"], &report["complete"]), (&1500.into(), &true.into()));
 }
 
-/// Two hundred are collected, somebody holds one of the rest, and then the page begins anew.
+/// Two hundred are queued and another transaction has locked one of the rest when the connection is
+/// lost and the page repeated.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_that_is_done_again_collects_nothing_twice() {
+async fn a_page_that_is_repeated_queues_nothing_twice() {
     let stage = Stage::new().await;
     stage.fill(250).await;
     stage.run_sql("DELETE FROM pastes").await;
@@ -208,54 +204,53 @@ async fn a_page_that_is_done_again_collects_nothing_twice() {
     other.batch_execute(lock).await.expect("lock");
     let audit = stage.audit(&["--repair", "--override-brake"]).start();
     stage.until_the_audit_waits().await;
-    stage.run_sql(CUT_OFF).await;
-    other.batch_execute("ROLLBACK").await.expect("let go");
+    stage.run_sql(DISCONNECT).await;
+    other.batch_execute("ROLLBACK").await.expect("roll back");
     let report = report_of(&audit.end().await, 0);
     assert_eq!((&report["unreferenced_content"], &report["repaired"]), (&250.into(), &250.into()));
     assert_eq!((&report["objects_deleted"], stage.store.len()), (&250.into(), 0));
 }
 
-/// While it deletes, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_lost_among_the_deletions_leaves_nothing_out() {
+async fn a_connection_that_is_lost_during_the_deletes_leaves_nothing_out() {
     let stage = Stage::new().await;
     stage.fill(400).await;
     stage.run_sql("DELETE FROM pastes WHERE content_hash < '\\x80'").await;
     (0..50).for_each(|n| stage.store.put(&format!("orphan/{n}"), 4, OLD));
-    let held = stage.count("SELECT count(*) FROM pastes").await;
+    let pastes = stage.count("SELECT count(*) FROM pastes").await;
     stage.store.hold(Call::Delete, 1);
     let audit = stage.audit(&["--repair", "--override-brake"]).start();
     stage.store.held().await;
-    stage.run_sql(CUT_OFF).await;
+    stage.run_sql(DISCONNECT).await;
     stage.store.let_go();
     let report = report_of(&audit.end().await, 0);
-    assert_eq!((&report["orphans"], &report["repaired"]), (&50.into(), &(450 - held).into()));
-    assert_eq!(stage.store.len() as i64, held);
+    assert_eq!((&report["orphans"], &report["repaired"]), (&50.into(), &(450 - pastes).into()));
+    assert_eq!(stage.store.len() as i64, pastes);
     stage.assert_nothing_wrong().await;
 }
 
-/// Killed between a body's row and its object: the row is a sentinel, and no count shows the object.
+/// Killed between the content row and its object: the row is a sentinel by then, which has no count.
 #[tokio::test(flavor = "multi_thread")]
-async fn going_on_with_the_counts_never_passes_by_an_object_that_a_killed_repair_has_left() {
+async fn resuming_within_the_counts_finds_the_object_that_a_killed_repair_has_left() {
     let stage = Stage::new().await;
     stage.fill(10).await;
     stage.run_sql("DELETE FROM pastes WHERE short_code = 'p1'").await;
-    let go_on = ["--repair", "--after", "counts:00"];
+    let resume = ["--repair", "--after", "counts:00"];
     stage.store.hold(Call::Delete, 1);
-    let audit = stage.audit(&go_on).start();
+    let audit = stage.audit(&resume).start();
     stage.store.held().await;
     audit.signal(Signal::KILL);
     audit.end().await;
     assert_eq!((stage.store.len(), stage.sentinels().await), (10, 1));
     stage.store.hold_no_more();
-    let report = stage.audited(0, &go_on).await;
+    let report = stage.audited(0, &resume).await;
     assert_eq!((&report["orphans"], &report["repaired"]), (&1.into(), &1.into()));
     assert_eq!(stage.store.len(), 9);
     stage.assert_nothing_wrong().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_belongs_to_another_bucket_after_the_connection_was_lost_ends_it() {
+async fn a_database_that_belongs_to_another_bucket_after_a_reconnect_ends_the_audit() {
     let (stage, _) = stage().await;
     stage.store.hold(Call::List, 2);
     let audit = stage.audit(&["--repair"]).start();

@@ -1,5 +1,5 @@
-//! Keys of which a store may have one object: whatever could be another spelling of a content row's
-//! key is reported, and never deleted.
+//! Keys that a store may treat as one object: an object whose key could be another spelling of a content
+//! row's key is reported and never deleted.
 
 use crate::{
     stage::{OLD, Stage, found, names, report_of},
@@ -8,7 +8,7 @@ use crate::{
 
 const REPAIR: [&str; 3] = ["--repair", "--grace", "0s"];
 const PLAIN_ORPHANS: [&str; 2] = ["orphan/1", "z"];
-/// Keys of live pastes that SeaweedFS takes, and the keys that it lists for them.
+/// Keys of live pastes, and the keys that SeaweedFS lists for them.
 const SPELLED: [(&str, &str); 3] =
     [("/lead/1", "lead/1"), ("a//b", "a/b"), ("back\\slash", "back/slash")];
 
@@ -35,7 +35,7 @@ async fn assert_every_live_paste_is_readable(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_store_that_normalises_keys_no_live_paste_loses_its_body() {
+async fn in_a_store_that_normalizes_keys_no_live_paste_loses_its_body() {
     let world = World::new().await;
     fill(&world).await;
     let report = report_of(&world.audit(&REPAIR).output().await, 1);
@@ -87,7 +87,7 @@ async fn every_spelling_of_a_content_rows_key_is_ambiguous_whichever_side_has_th
         stage.store.put(key, 4, OLD);
         stage.store.put(other, 4, OLD);
     }
-    // Similar, but not the same.
+    // Similar, but with another canonical form.
     let orphans = ["lead/10", "lead", "back slash", "doublé/1"];
     orphans.iter().for_each(|key| stage.store.put(key, 4, OLD));
     for (args, code) in [(&["--list", "99"][..], 1), (&["--repair", "--list", "99"], 1)] {
@@ -102,7 +102,7 @@ async fn every_spelling_of_a_content_rows_key_is_ambiguous_whichever_side_has_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ambiguous_finding_says_which_keys_it_is_about_and_what_to_do() {
+async fn an_ambiguous_finding_names_both_keys_and_what_to_do() {
     let stage = Stage::new().await;
     stage.put_row("p", &hash("p"), Some("/lead\n/1"), 4, Never).await;
     stage.store.put("lead\n/1", 4, OLD);
@@ -134,8 +134,8 @@ async fn a_key_that_is_pending_deletion_makes_no_orphan_ambiguous() {
     let worker = stage.worker().await;
     let claim = claim_some(&worker, 1).await;
     worker.decrement(&claim).await.expect("decrement");
-    let owed = "INSERT INTO pastes (short_code, pending_s3_key) VALUES ('q', 'by//paste')";
-    stage.run_sql(owed).await;
+    let pending = "INSERT INTO pastes (short_code, pending_s3_key) VALUES ('q', 'by//paste')";
+    stage.run_sql(pending).await;
     for key in ["by/claim", "by/paste"] {
         stage.store.put(key, 4, OLD);
     }
@@ -143,9 +143,9 @@ async fn a_key_that_is_pending_deletion_makes_no_orphan_ambiguous() {
     assert_eq!(stage.store.len(), 5);
 }
 
-/// The walk has passed, and so has the first look before the deletion.
+/// The row is inserted after the walk and after the first check before the delete.
 #[tokio::test(flavor = "multi_thread")]
-async fn content_that_is_stored_under_another_spelling_before_the_deletion_keeps_its_object() {
+async fn content_that_is_stored_under_another_spelling_before_the_delete_keeps_its_object() {
     let stage = Stage::new().await;
     stage.fill(5).await;
     for key in ["lead/1", "lead/2"] {
@@ -164,7 +164,7 @@ async fn content_that_is_stored_under_another_spelling_before_the_deletion_keeps
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unreferenced_content_is_not_removed_while_other_content_may_have_the_same_object() {
+async fn unreferenced_content_is_not_deleted_while_other_content_may_have_the_same_object() {
     let world = World::new().await;
     fill(&world).await;
     // In this store both rows have one object.
@@ -183,9 +183,9 @@ async fn unreferenced_content_is_not_removed_while_other_content_may_have_the_sa
     assert_eq!(world.object("alone/1").await, None);
 }
 
-/// Counted as unreferenced when the counts were read; the bucket is listed after that.
+/// The other spelling is stored after the counts were read, while the bucket is listed.
 #[tokio::test(flavor = "multi_thread")]
-async fn unreferenced_content_is_asked_about_other_spellings_again_before_it_is_removed() {
+async fn unreferenced_content_is_checked_for_other_spellings_again_before_it_is_deleted() {
     let stage = Stage::new().await;
     stage.fill(5).await;
     stage.put_row("gone", &hash("gone"), Some("u/1"), 4, Never).await;

@@ -1,4 +1,4 @@
-//! A world whose bucket is in memory, and what its audits say.
+//! A test world with a bucket in memory, and helpers to run audits and read their reports.
 
 use std::{collections::BTreeSet, ops::Deref, time::Duration};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{memory_s3::MemoryS3, process::Ended, *};
 
-/// Repairs a bucket so small that most of it goes: for tests that are not about the brake.
+/// Repairs a bucket in which most objects are orphans: for tests that are not about the brake.
 pub const REPAIR_MOST: [&str; 4] = ["--repair", "--override-brake", "--grace", "0s"];
 pub const OLD: Duration = Duration::from_secs(3 * 24 * 3600);
 
@@ -35,7 +35,7 @@ impl Stage {
         stage
     }
 
-    /// With a database in which no paste was ever erased.
+    /// A stage whose database has never erased a paste.
     pub async fn never_used(mut world: World) -> Self {
         let store = MemoryS3::start().await;
         world.settings.s3.endpoint = Some(store.url.clone());
@@ -44,7 +44,7 @@ impl Stage {
         Self { world, store }
     }
 
-    /// So many live pastes, each with a body of its own that is as old as it should be.
+    /// Inserts this many live pastes, each with its own content, older than the grace period.
     pub async fn fill(&self, pastes: usize) {
         let fill = format!(
             "INSERT INTO content (content_hash, s3_key, size_bytes, ref_count, created_at)
@@ -61,7 +61,7 @@ impl Stage {
         }
     }
 
-    /// The report of an audit that must end with this code.
+    /// Runs an audit that must exit with this code, and returns its report.
     pub async fn audited(&self, code: i32, args: &[&str]) -> Value {
         report_of(&self.audit(args).output().await, code)
     }
@@ -77,7 +77,7 @@ impl Stage {
         self.count(sql).await
     }
 
-    /// Waits until the audit waits for somebody's lock.
+    /// Waits until the audit waits for a lock.
     pub async fn until_the_audit_waits(&self) {
         let waiting = "SELECT count(*) > 0 FROM pg_stat_activity
                        WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -97,17 +97,17 @@ const KINDS: [&str; 7] = [
     "missing_objects",
     "wrong_counts",
     "unreferenced_content",
-    "bodies_without_content",
+    "missing_content_rows",
     "pending_deletions",
     "ambiguous",
 ];
 
-/// How many things are wrong.
+/// Returns the number of findings.
 pub fn found(report: &Value) -> u64 {
     KINDS.iter().map(|kind| report[kind].as_u64().expect("a number")).sum()
 }
 
-/// The names (keys, else hashes) of what was found of a kind.
+/// Returns the keys (or the hashes, without a key) of the findings of a kind.
 pub fn names(report: &Value, kind: &str) -> BTreeSet<String> {
     let findings = report["findings"].as_array().expect("findings").iter();
     let findings = findings.filter(|finding| finding["kind"] == kind);

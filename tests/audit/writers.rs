@@ -1,4 +1,4 @@
-//! Writers who are in the middle of it when the audit comes: none of them loses a body.
+//! Writers that are between upload and commit during an audit: none of them loses a body.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const PUT: &str = "SELECT drop_upload FROM paste_put($1, $2, $3, 4, NULL)";
 
-/// A writer's own connection, in a transaction in which it has stored that body.
+/// Returns a writer's connection, with an open transaction that has stored that body.
 async fn uncommitted_put(stage: &Stage, code: &str, body: &str, key: &str) -> Client {
     let writer = connect(&stage.database_url).await;
     writer.batch_execute("BEGIN").await.expect("begin");
@@ -46,7 +46,7 @@ async fn an_upload_whose_writer_rolls_back_while_the_audit_waits_is_an_orphan() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_who_takes_for_ever_keeps_its_upload_and_hides_no_orphan() {
+async fn a_writer_that_does_not_commit_in_time_keeps_its_upload_and_hides_no_orphan() {
     let stage = Stage::new().await;
     for key in ["a", "key", "z"] {
         stage.store.put(key, 4, OLD);
@@ -65,7 +65,7 @@ async fn a_writer_with_several_puts_in_a_transaction_is_never_the_victim_of_a_de
     for key in ["a", "b"] {
         stage.store.put(key, 4, OLD);
     }
-    // It has "b" and will want "a"; the audit inserts in the order of the keys.
+    // The writer has locked "b" and then needs "a"; the audit inserts in the order of the keys.
     let writer = uncommitted_put(&stage, "p", "b", "b").await;
     let audit = stage.audit(&REPAIR_MOST).start();
     stage.until_the_audit_waits().await;
@@ -74,12 +74,12 @@ async fn a_writer_with_several_puts_in_a_transaction_is_never_the_victim_of_a_de
     assert_ne!(code, Some(SqlState::T_R_DEADLOCK_DETECTED));
     writer.batch_execute("COMMIT").await.expect("commit or roll back");
     audit.end().await;
-    // Whoever came first with "a": its object is gone or counted, never both.
+    // Whether writer or audit was first with "a": its object is deleted or counted, never both.
     stage.assert_nothing_wrong().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_writer_who_comes_after_the_audit_is_told_and_uploads_again() {
+async fn a_writer_that_commits_after_the_audit_gets_an_error_and_uploads_again() {
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
     let report = stage.audited(0, &REPAIR_MOST).await;
@@ -93,7 +93,7 @@ async fn a_writer_who_comes_after_the_audit_is_told_and_uploads_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_shows_up_under_a_sentinels_key_is_found_and_deleted() {
+async fn an_object_that_is_uploaded_under_a_sentinels_key_is_found_and_deleted() {
     let stage = Stage::new().await;
     stage.store.put("key", 4, OLD);
     stage.audited(0, &REPAIR_MOST).await;

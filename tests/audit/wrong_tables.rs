@@ -1,5 +1,5 @@
-//! Tables that are not the paste service's: everything in the bucket looks like an orphan, or like
-//! content that no paste references, and none of it is deleted.
+//! Tables that are not those of the paste service: every object looks like an orphan, or like
+//! unreferenced content, and none is deleted.
 
 use paste_cleanup::watchdog::totals;
 use serde_json::Value;
@@ -15,8 +15,8 @@ use crate::{
 const WHAT_TO_CHECK: [&str; 4] =
     ["schema, search_path, table names", "bucket", "restored copy", "--override-brake"];
 
-/// The brake's reason, with these words in it; and nothing was deleted. An audit that only looks
-/// warns of it.
+/// Asserts that the brake stops a repair with these words in its reason, that nothing is deleted, and
+/// that an audit without --repair warns of it.
 async fn assert_braked(stage: &Stage, words: &[&str]) -> Value {
     let objects = stage.store.len();
     let rows = stage.count("SELECT count(*) FROM content").await;
@@ -32,7 +32,7 @@ async fn assert_braked(stage: &Stage, words: &[&str]) -> Value {
     }
     let dry = stage.audited(1, &[]).await;
     let warning = dry["warnings"][0].as_str().expect("a warning");
-    assert!(warning.starts_with("--repair deletes nothing here: "), "{warning}");
+    assert!(warning.starts_with("the safety brake would stop --repair: "), "{warning}");
     assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
     stage.audited(4, &["--repair"]).await
 }
@@ -42,13 +42,13 @@ async fn doctor(stage: &Stage) -> Findings {
     diagnose(stage.program("cleanupctl").env("AWS_ENDPOINT_URL", &endpoint)).await
 }
 
-/// The doctor names the state and what to check, and does not send anybody to repair it.
+/// Asserts that the doctor names the state and what to check, and does not recommend a repair.
 async fn assert_doctor_warns(stage: &Stage, state: &str) {
     let findings = doctor(stage).await;
     let words = [state, "wrong tables or the wrong bucket", "schema, search_path, table names"];
     findings.assert_says("bodies", "warning", &words);
-    let said = findings.0.stdout();
-    assert!(!said.contains("--repair"), "{said}");
+    let text = findings.0.stdout();
+    assert!(!text.contains("--repair"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +61,7 @@ async fn content_whose_pastes_are_in_another_table_is_not_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_set_of_tables_deletes_nothing_of_the_bucket_however_small_it_is() {
+async fn a_second_set_of_tables_deletes_nothing_from_a_bucket_of_any_size() {
     for objects in [80, 1] {
         let stage = Stage::new().await;
         (0..objects).for_each(|n| stage.store.put(&format!("body/{n}"), 4, OLD));
@@ -83,7 +83,7 @@ async fn half_of_the_objects_may_be_deleted_and_one_more_only_with_the_flag() {
     let report = stage.audited(0, &["--repair"]).await;
     assert_eq!((&report["objects_deleted"], stage.store.len()), (&10.into(), 15));
     (0..11).for_each(|n| stage.store.put(&format!("orphan/{n}"), 4, OLD));
-    // The number is judged all the same.
+    // --max-delete still applies.
     let args = ["--repair", "--override-brake", "--max-delete", "10"];
     assert_eq!(stage.audited(4, &args).await["beyond_max_delete"], 11);
     let report = stage.audited(0, &["--repair", "--override-brake"]).await;
@@ -97,14 +97,14 @@ async fn more_than_half_of_the_content_rows_are_deleted_only_with_the_flag() {
     stage
         .run_sql("DELETE FROM pastes WHERE short_code IN ('p1', 'p2', 'p3', 'p4', 'p5', 'p6')")
         .await;
-    // Objects that the fleet is going to delete are known, and no content.
+    // Objects with a pending delete are known, and have no content row.
     stage
         .run_sql(
             "INSERT INTO pastes (short_code, pending_s3_key)
-             SELECT 'owes' || n, 'owed/' || n FROM generate_series(1, 20) n",
+             SELECT 'q' || n, 'pending/' || n FROM generate_series(1, 20) n",
         )
         .await;
-    (1..=20).for_each(|n| stage.store.put(&format!("owed/{n}"), 4, OLD));
+    (1..=20).for_each(|n| stage.store.put(&format!("pending/{n}"), 4, OLD));
     let report =
         assert_braked(&stage, &["would delete 6 of 10 content rows (60 %, limit 50 %)"]).await;
     assert_eq!(names(&report, "unreferenced_content").len(), 6);
@@ -124,7 +124,7 @@ async fn where_no_paste_was_ever_erased_nothing_is_deleted_without_the_flag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_pastes_were_erased_is_still_known_when_the_claims_are_pruned() {
+async fn a_database_that_has_erased_pastes_is_recognized_after_its_claims_are_pruned() {
     let stage = Stage::new().await;
     stage.fill(100).await;
     totals::count(&stage.watchdog_pool(), &stage.settings).await.expect("count");
@@ -147,7 +147,7 @@ async fn the_doctor_recommends_a_repair_where_it_is_safe_and_only_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_a_workers_login_which_sees_no_totals_the_doctor_looks_all_the_same() {
+async fn the_doctor_checks_with_a_workers_login_that_may_not_read_the_totals() {
     let stage = Stage::never_used(World::new().await).await;
     stage.fill(100).await;
     stage.store.put("orphan", 4, OLD);

@@ -1,4 +1,4 @@
-//! What S3 answers to DeleteObjects: any status, any headers, any body.
+//! Answers of S3 to DeleteObjects, with any status, headers and content.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,22 +19,23 @@ use tokio::{
 
 use crate::{bytes::*, is_presentable, try_all};
 
-/// Ends whatever the answer before has begun: nothing is deleted by it, nothing tried again.
+/// The answer to all further calls: it deletes nothing and causes no retry.
 const DENIAL: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 52\r\nConnection: close\r\n\r\n\
                       <Error><Code>InvalidAccessKeyId</Code></Error>      ";
-/// Asked to be deleted, after a prefix that tells one case from another.
-const ASKED: [&str; 3] = ["a", "b&<>", "c d"];
+/// The keys to delete, each after the prefix of its case.
+const KEYS: [&str; 3] = ["a", "b&<>", "c d"];
 
-/// Stands for `CASE`, with as many letters: the lengths in the answers stay right.
+/// The number of the case. It replaces `CASE` in an answer, with as many letters, so that the lengths
+/// in the answer stay right.
 static CASES: AtomicU32 = AtomicU32::new(0);
 
-/// An S3 that answers the first call of each case as told, and denies all others.
+/// An S3 that gives the configured answer to the first call of each case, and denies all others.
 #[derive(Clone, Default)]
-struct Odd {
+struct FakeS3 {
     answers: Arc<Mutex<HashMap<String, Vec<u8>>>>,
 }
 
-impl Odd {
+impl FakeS3 {
     async fn start() -> (Self, Objects) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
         let mut settings = defaults();
@@ -61,18 +62,18 @@ impl Odd {
         }
         let request = text(&request);
         let case = request.split("<Key>").nth(1).and_then(|key| key.split('/').next());
-        let told = self.answers.lock().expect("answers").remove(case.unwrap_or_default());
-        let _ = stream.write_all(&told.unwrap_or_else(|| DENIAL.into())).await;
+        let answer = self.answers.lock().expect("answers").remove(case.unwrap_or_default());
+        let _ = stream.write_all(&answer.unwrap_or_else(|| DENIAL.into())).await;
     }
 
-    /// Asks for some keys; says which of them count as deleted, and what is said about the others.
-    async fn ask(&self, objects: &Objects, case: &str, answer: Vec<u8>) -> (Keys, Vec<String>) {
+    /// Deletes the keys of a case. Returns those that count as deleted, and the reasons for the others.
+    async fn delete(&self, objects: &Objects, case: &str, answer: Vec<u8>) -> (Keys, Vec<String>) {
         self.answers.lock().expect("answers").insert(case.into(), answer);
-        let asked: Vec<String> = ASKED.iter().map(|key| format!("{case}/{key}")).collect();
-        match objects.delete(&asked, || {}).await {
+        let keys: Vec<String> = KEYS.iter().map(|key| format!("{case}/{key}")).collect();
+        match objects.delete(&keys, || {}).await {
             Ok(deleted) => {
                 let (refused, reasons): (Keys, Vec<String>) = deleted.refused.into_iter().unzip();
-                (asked.into_iter().filter(|key| !refused.contains(key)).collect(), reasons)
+                (keys.into_iter().filter(|key| !refused.contains(key)).collect(), reasons)
             }
             Err(error) => (Keys::new(), vec![error.to_string()]),
         }
@@ -85,13 +86,13 @@ type Keys = BTreeSet<String>;
 #[derive(Debug, Clone)]
 struct Entry {
     key: &'static str,
-    /// None: deleted.
+    /// The error code; `None`: deleted.
     code: Option<&'static str>,
 }
 
-/// A word about each key, about something that only looks like it, or none; and a few more.
+/// An entry for each key, for a similar key, or none; and up to one more.
 fn entries() -> impl Strategy<Value = Vec<Entry>> {
-    let look_alikes =
+    let similar =
         ["CASE/A", "CASE/a/", "CASE/a\n", "CASE//a", "/CASE/a", "CASE/c%20d", "CASE/c+d", "a", ""];
     let codes = [
         "NoSuchKey",
@@ -105,10 +106,10 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     ];
     let code = || prop_oneof![5 => Just(None), 4 => select(codes.to_vec()).prop_map(Some)];
     let about = move |key| {
-        let word = code().prop_map(move |code| Some(Entry { key, code }));
-        let mistaken = (select(look_alikes.to_vec()), code());
+        let exact = code().prop_map(move |code| Some(Entry { key, code }));
+        let mistaken = (select(similar.to_vec()), code());
         let mistaken = mistaken.prop_map(|(key, code)| Some(Entry { key, code }));
-        prop_oneof![12 => word, 1 => mistaken, 1 => Just(None)]
+        prop_oneof![12 => exact, 1 => mistaken, 1 => Just(None)]
     };
     let [a, b, c] = ["CASE/a", "CASE/b&<>", "CASE/c d"].map(about);
     let more = vec(about("CASE/a"), 0..2);
@@ -142,33 +143,33 @@ fn response(status: u16, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Does the answer say that the key is gone, without contradicting itself? Not unless its status says
-/// that it was carried out.
-fn is_said_gone(status: u16, entries: &[Entry], key: &str) -> bool {
+/// Whether the answer states that the key is gone, without contradicting itself and with a status of
+/// success.
+fn is_reported_gone(status: u16, entries: &[Entry], key: &str) -> bool {
     let mut codes = entries.iter().filter(|entry| entry.key == key).map(|entry| entry.code);
     let gone = |code| matches!(code, None | Some("NoSuchKey"));
-    let told = codes.clone().any(gone);
+    let reported = codes.clone().any(gone);
     let missing = codes.clone().any(|code| code == Some("NoSuchKey"));
-    (200..300).contains(&status) && told && (missing || codes.all(gone))
+    (200..300).contains(&status) && reported && (missing || codes.all(gone))
 }
 
-/// Several answers at once, since some of them are waited for; each to a case of its own.
-fn at_once<A: std::fmt::Debug>(
+/// Runs several cases at the same time, because some answers cause a wait.
+fn check_answers<A: std::fmt::Debug>(
     cases: u32,
     answers: impl Strategy<Value = A>,
     wire: impl Fn(&A) -> Vec<u8>,
-    may_go: impl Fn(&A, &str) -> bool,
+    may_be_gone: impl Fn(&A, &str) -> bool,
 ) {
     let runtime = Runtime::new().expect("runtime");
-    let (server, objects) = runtime.block_on(Odd::start());
+    let (server, objects) = runtime.block_on(FakeS3::start());
     try_all(cases, &vec(answers, 16), |answers| {
         let one = async |answer| {
             let case = format!("{:04x}", CASES.fetch_add(1, Relaxed));
             let wire = text(&wire(answer)).replace("CASE", &case).into_bytes();
-            let (gone, reasons) = server.ask(&objects, &case, wire).await;
+            let (gone, reasons) = server.delete(&objects, &case, wire).await;
             reasons.iter().try_for_each(|reason| is_presentable(reason))?;
             let mut gone = gone.iter().map(|key| key.replace(&case, "CASE"));
-            match gone.find(|key| !may_go(answer, key)) {
+            match gone.find(|key| !may_be_gone(answer, key)) {
                 Some(key) => Err(format!("{key:?} counts as deleted")),
                 None => Ok(()),
             }
@@ -178,18 +179,18 @@ fn at_once<A: std::fmt::Debug>(
 }
 
 #[test]
-fn a_key_counts_as_deleted_only_if_the_answer_says_so_of_exactly_that_key() {
+fn a_key_counts_as_deleted_only_if_the_answer_reports_exactly_that_key_as_deleted() {
     let status = prop_oneof![4 => Just(200), 1 => select(vec![204, 206, 301, 400, 404, 500, 503])];
-    at_once(
+    check_answers(
         30,
         (status, entries()),
         |(status, entries)| response(*status, xml(entries).as_bytes()),
-        |(status, entries), key| is_said_gone(*status, entries, key),
+        |(status, entries), key| is_reported_gone(*status, entries, key),
     );
 }
 
 #[test]
-fn whatever_bytes_s3_answers_no_key_counts_as_deleted_that_they_do_not_name() {
+fn for_any_answer_no_key_counts_as_deleted_that_the_answer_does_not_name() {
     let all_gone: Vec<Entry> =
         ["CASE/a", "CASE/b&<>", "CASE/c d"].map(|key| Entry { key, code: None }).into();
     let body = xml(&all_gone);
@@ -203,7 +204,7 @@ fn whatever_bytes_s3_answers_no_key_counts_as_deleted_that_they_do_not_name() {
         1 => (100..999_u16, noise(300)).prop_map(answered),
         2 => (select(vec![400, 401, 403, 404, 500]), edited(error)).prop_map(answered),
     ];
-    at_once(25, raw, Clone::clone, |answer, key| {
+    check_answers(25, raw, Clone::clone, |answer, key| {
         let answer = text(answer);
         answer.contains("<Deleted>") && answer.contains(&escape(key))
     });

@@ -1,6 +1,6 @@
-//! Raw bytes at whatever parses outside input: files, flags, URLs, S3's answers, HTTP requests.
-//! Never a panic (also none in a task that nobody looks at), an error is one line that obeys no
-//! terminal, and a password is not in it.
+//! Random bytes as input: files, flags, URLs, answers of S3, HTTP requests. No input causes a panic
+//! (not even in a detached task), and an error is one line without control characters and without a
+//! password.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -20,12 +20,12 @@ use std::{
 use proptest::strategy::Strategy;
 use support::random::check;
 
-/// Planted where a password belongs.
+/// The password in all inputs.
 const SECRET: &str = "hunter2hunter2";
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Tries a property; a panic outside of the tests' own assertions is a failure wherever it happens.
+/// Checks a property. A panic outside of the tests' own assertions is a failure, whatever the task.
 fn try_all<S: Strategy>(
     cases: u32,
     values: &S,
@@ -33,7 +33,7 @@ fn try_all<S: Strategy>(
 ) where
     S::Value: Debug,
 {
-    note_panics();
+    record_panics();
     check(cases, values, |value| {
         holds(value)?;
         match PANICS.lock().unwrap_or_else(PoisonError::into_inner).pop() {
@@ -43,7 +43,7 @@ fn try_all<S: Strategy>(
     });
 }
 
-fn note_panics() {
+fn record_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = panic::take_hook();
@@ -56,14 +56,14 @@ fn note_panics() {
     });
 }
 
-/// What may be printed: one line, nothing that a terminal would obey, no password.
+/// Checks that a message can be printed: one line, no control characters, no password.
 fn is_presentable(text: &str) -> Result<(), String> {
-    let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let changes_direction = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     match text {
-        "" => Err("an error without a word".into()),
+        "" => Err("an empty message".into()),
         text if text.contains(SECRET) => Err(format!("the password is in {text:?}")),
-        text if text.chars().any(|c| c.is_control() || turns(c)) => {
-            Err(format!("not one harmless line: {text:?}"))
+        text if text.chars().any(|c| c.is_control() || changes_direction(c)) => {
+            Err(format!("not one line of plain text: {text:?}"))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! HTTP requests to the watchdog's port.
+//! HTTP requests to the port of the watchdog.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::{
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// All that comes back until the connection is closed. A last word is not waited for.
+/// Sends bytes and returns the answer up to the end of the connection. `last`: closes the sending side
+/// after them.
 async fn send(address: &str, bytes: &[u8], last: bool) -> Result<String, String> {
     let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let _ = stream.write_all(bytes).await;
@@ -31,7 +32,7 @@ async fn send(address: &str, bytes: &[u8], last: bool) -> Result<String, String>
 }
 
 #[test]
-fn whatever_is_sent_to_its_port_the_watchdog_goes_on_and_answers_the_next() {
+fn after_any_request_the_watchdog_answers_the_next_one() {
     let requests = prop_oneof![
         1 => noise(300),
         3 => edited("GET /healthz HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n"),

@@ -1,4 +1,4 @@
-//! Settings: the file as a whole, and what its values must look like.
+//! Settings: the whole file, and single values.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::{SECRET, bytes::*, is_presentable, try_all};
 
-/// A file in the test run's own folder, removed with it.
+/// A temporary file in the folder of the test run.
 pub struct File(pub PathBuf);
 
 impl File {
@@ -30,7 +30,7 @@ impl Drop for File {
     }
 }
 
-/// The default file with every key that has a default, and two passwords.
+/// Returns the default file with every key that has a default, and with passwords in its URLs.
 fn whole_file() -> String {
     let mut file = String::new();
     for line in default_toml().lines() {
@@ -45,9 +45,9 @@ fn whole_file() -> String {
 }
 
 #[test]
-fn whatever_the_config_file_holds_it_is_read_or_refused_in_one_line() {
+fn any_config_file_is_read_or_refused_in_one_line() {
     let file = whole_file();
-    load(Some(&File::new(file.as_bytes()).0)).expect("the file without mistakes");
+    load(Some(&File::new(file.as_bytes()).0)).expect("the unchanged file is valid");
     let without_comments: String = file
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -61,19 +61,21 @@ fn whatever_the_config_file_holds_it_is_read_or_refused_in_one_line() {
         2 => edited(format!("postgres.url = '{SECRET}'\n\"redis\".'url' = \"{SECRET}\"\nlog={{}}")),
     ];
     try_all(600, &bytes, |bytes| match load(Some(&File::new(bytes).0)) {
-        Ok(settings) if format!("{settings:?}").contains(SECRET) => Err("shown by Debug".into()),
+        Ok(settings) if format!("{settings:?}").contains(SECRET) => {
+            Err("Debug shows the password".into())
+        }
         Ok(_) => Ok(()),
         Err(error) => is_presentable(&error.to_string()),
     });
 }
 
 #[test]
-fn whatever_is_written_for_a_duration_it_is_refused_or_can_be_reckoned_with() {
+fn any_duration_is_refused_or_can_be_used_in_calculations() {
     let valid =
         &["90s", "1h 30m", "0", "2h", "30d", "100y", "1months", "584y", "18446744073709551615s"];
     try_all(2000, &words(valid), |text| match parse_duration(text) {
         Ok(duration) => {
-            // As the programs do, with settings and with moments.
+            // The calculations that the programs make.
             let most = duration * 3 + duration * 3 + Duration::from_secs(60);
             let moments = (std::time::Instant::now() + most, tokio::time::Instant::now() + most);
             let in_the_tables = duration.as_secs_f64() < 4e9;
@@ -84,7 +86,7 @@ fn whatever_is_written_for_a_duration_it_is_refused_or_can_be_reckoned_with() {
 }
 
 #[test]
-fn whatever_is_written_for_a_cron_expression_it_is_refused_or_fires_one_day() {
+fn any_cron_expression_is_refused_or_has_a_next_run() {
     let valid = &[
         "0 0 0 * * *",
         "*/5 0-30/7 1,2 L * *",
@@ -105,7 +107,7 @@ fn whatever_is_written_for_a_cron_expression_it_is_refused_or_fires_one_day() {
 }
 
 #[test]
-fn whatever_is_written_for_a_time_of_day_it_is_refused_or_is_one() {
+fn any_time_of_day_is_refused_or_valid() {
     try_all(1000, &words(&["06:00", "23:59", "24:00", "6:0", "00:00:00"]), |text| {
         let flag = format!("--until={text}");
         if WorkerCli::try_parse_from(["cleanup-worker", "run", &flag]).is_err() {
@@ -116,7 +118,7 @@ fn whatever_is_written_for_a_time_of_day_it_is_refused_or_is_one() {
     });
 }
 
-/// Every number and text at once, as far from sense as its type allows.
+/// Returns settings with any value that the types allow.
 fn odd_settings() -> impl Strategy<Value = Settings> {
     let duration = || (any::<u64>(), 0..1_000_000_000_u32);
     let texts = (
@@ -141,7 +143,7 @@ fn odd_settings() -> impl Strategy<Value = Settings> {
 }
 
 #[test]
-fn whatever_the_values_they_are_taken_or_refused_in_one_line() {
+fn any_values_are_accepted_or_refused_in_one_line() {
     try_all(1000, &odd_settings(), |settings| match settings.validate() {
         Ok(()) => Ok(()),
         Err(error) => is_presentable(&error.to_string()),

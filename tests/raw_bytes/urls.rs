@@ -1,4 +1,4 @@
-//! Where things are: URLs of Postgres and Redis, CA files, the S3 endpoint.
+//! Addresses: URLs of Postgres and Redis, CA files, the S3 endpoint.
 
 use paste_cleanup::{
     config::{Settings, defaults},
@@ -11,14 +11,14 @@ use tokio::runtime::Runtime;
 
 use crate::{SECRET, bytes::*, is_presentable, settings::File, try_all};
 
-/// A URL whose password is whole, whatever else is wrong.
+/// Returns a URL with an unchanged password and mistakes everywhere else.
 fn urls(before: &'static str, after: &'static [&'static str]) -> impl Strategy<Value = String> {
     let after = prop::sample::select(after).prop_flat_map(edited);
     (edited(before), after).prop_map(|(before, after)| text(&before) + SECRET + &text(&after))
 }
 
-/// Does the password end where it seems to? With an undamaged beginning nothing after it can make it
-/// a host or a database; an `@` in it can, unless it is noticed that there is one too many.
+/// Whether the text is certainly a password. If the beginning is intact, nothing after it can turn it
+/// into a host or a database. An `@` in the password can, unless the parser notices the second one.
 fn must_be_hidden(url: &str) -> bool {
     let after = url.split(SECRET).nth(1).unwrap_or_default();
     let ends = after.split('?').next().is_some_and(|rest| rest.contains('@'));
@@ -26,7 +26,7 @@ fn must_be_hidden(url: &str) -> bool {
         || url.starts_with(&format!("postgres://user:p@ss/{SECRET}")) && ends
 }
 
-fn keeps_the_password(url: &str, settings: &Settings) -> Result<(), String> {
+fn hides_the_password(url: &str, settings: &Settings) -> Result<(), String> {
     match Target::new(settings, "test", None) {
         Ok(target) if must_be_hidden(url) => is_presentable(&target.describe()),
         Ok(_) => Ok(()),
@@ -35,7 +35,7 @@ fn keeps_the_password(url: &str, settings: &Settings) -> Result<(), String> {
 }
 
 #[test]
-fn whatever_the_postgres_url_it_is_taken_or_refused_without_its_password() {
+fn any_postgres_url_is_accepted_or_refused_without_showing_its_password() {
     let after = &[
         "@host:5432/database",
         "@h1:1,h2:2/d?sslmode=verify-full&target_session_attrs=read-write&connect_timeout=3",
@@ -48,12 +48,12 @@ fn whatever_the_postgres_url_it_is_taken_or_refused_without_its_password() {
     try_all(1500, &urls, |url| {
         let mut settings = defaults();
         settings.postgres.url = Some(url.clone().into());
-        keeps_the_password(url, &settings)
+        hides_the_password(url, &settings)
     });
 }
 
 #[test]
-fn whatever_the_redis_url_it_is_taken_or_refused_without_its_password() {
+fn any_redis_url_is_accepted_or_refused_without_showing_its_password() {
     let after = &["@host:6379/0", "@[::1]:6379/15?protocol=resp3", "@h/0#insecure"];
     let urls = prop_oneof![urls("redis://user:", after), urls("rediss://:", after)];
     try_all(800, &urls, |url| {
@@ -64,7 +64,7 @@ fn whatever_the_redis_url_it_is_taken_or_refused_without_its_password() {
 }
 
 #[test]
-fn whatever_the_ca_file_holds_it_is_taken_or_refused_in_one_line() {
+fn any_ca_file_is_accepted_or_refused_in_one_line() {
     let key = rcgen::KeyPair::generate().expect("key");
     let params = rcgen::CertificateParams::new(vec!["localhost".into()]).expect("params");
     let pem = params.self_signed(&key).expect("certificate").pem();
@@ -85,14 +85,14 @@ fn whatever_the_ca_file_holds_it_is_taken_or_refused_in_one_line() {
 }
 
 #[test]
-fn whatever_the_endpoint_and_the_bucket_are_called_a_probe_fails_in_one_line() {
+fn with_any_endpoint_and_bucket_a_probe_fails_in_one_line() {
     let runtime = Runtime::new().expect("runtime");
-    // Nothing listens there, whatever follows.
+    // No server listens there.
     let endpoint = words(&["/", "/path?query#fragment", "/%zz"])
         .prop_map(|rest| format!("http://127.0.0.1:1/{rest}"));
-    let odd = noise(20).prop_map(|bytes| text(&bytes).replace(':', ""));
+    let random = noise(20).prop_map(|bytes| text(&bytes).replace(':', ""));
     let bucket = words(&["bucket", "a/../b", "a b"]);
-    let both = (prop_oneof![2 => endpoint, 1 => odd], bucket);
+    let both = (prop_oneof![2 => endpoint, 1 => random], bucket);
     try_all(60, &both, |(endpoint, bucket)| {
         let mut settings = defaults();
         settings.s3.endpoint = Some(endpoint.clone());
@@ -102,7 +102,7 @@ fn whatever_the_endpoint_and_the_bucket_are_called_a_probe_fails_in_one_line() {
                 Ok(objects) => objects.probe().await.map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
-            is_presentable(&probed.err().ok_or("it answered")?)
+            is_presentable(&probed.err().ok_or("the probe succeeded")?)
         })
     });
 }

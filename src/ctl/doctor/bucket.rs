@@ -38,6 +38,7 @@ pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'
     let bucket = match probed {
         Err(ObjectsError::Unavailable { .. }) => Err(AWAY),
         Err(ObjectsError::NoBucket { .. }) => Err("the bucket does not exist"),
+        Err(ObjectsError::NoCredentials { .. }) => Err("no AWS credentials"),
         _ => Ok(objects.clone()),
     };
     (judge_deletes(objects.bucket(), used, probed, other.is_ok()), bucket)

@@ -1,5 +1,5 @@
-//! What must hold before an audit: a session, our schema, the bucket of this database, and a prefix
-//! that is its own.
+//! What an audit requires: a session, the schema, the bucket of this database, and a prefix that is
+//! not shared.
 
 use anyhow::{Result, bail};
 use tokio_postgres::Client;
@@ -12,7 +12,7 @@ use crate::{
     postgres::Target,
 };
 
-/// A session that finds rows by their keys, however little the planner knows about the tables.
+/// Opens a session that finds rows by their keys, whatever statistics the planner has.
 pub(super) async fn connect(target: &Target) -> Result<Client> {
     let db = target.open().await?;
     let by_key = db.batch_execute("SET enable_seqscan = off").await;
@@ -20,35 +20,38 @@ pub(super) async fn connect(target: &Target) -> Result<Client> {
     Ok(db)
 }
 
-/// The schema is ours, and the bucket is this database's.
+/// Checks that the schema is current and that the bucket is the one of this database.
 pub(super) async fn check(db: &Client, objects: &Objects) -> Result<()> {
     migrate::check(db).await?;
     check_binding(db, objects).await
 }
 
-/// Keys of others may begin alike.
+/// Returns a warning if the prefix may also match keys of another database.
 pub(super) fn loose_prefix(prefix: &str) -> Option<String> {
     (!prefix.is_empty() && !prefix.ends_with('/')).then(|| {
         format!(
-            "s3.prefix {prefix:?} does not end in '/': whatever begins with it is taken for ours, \
-             such as \"{prefix}-of-others/key\""
+            "s3.prefix {prefix:?} does not end in '/', so it also matches the keys of other prefixes, \
+             such as \"{prefix}-other/key\""
         )
     })
 }
 
-/// Under the prefix `a` are also the live bodies of another database with the prefix `ab/`.
+/// Refuses a repair under such a prefix: `a` also matches the live objects of another database with
+/// the prefix `ab/`.
 pub(super) fn refuse_loose_prefix(prefix: &str) -> Result<(), ConfigError> {
     match loose_prefix(prefix) {
         None => Ok(()),
         Some(reason) => Err(ConfigError::Invalid(format!(
-            "{reason}. --repair would delete it: set s3.prefix to {:?} and run `cleanupctl migrate \
-             --rebind-bucket`, or pass --override-brake if nothing else begins with {prefix:?}",
+            "{reason}, and --repair would delete their objects. Set s3.prefix to {:?} and run \
+             `cleanupctl migrate --rebind-bucket`, or pass --override-brake if no other keys begin \
+             with {prefix:?}",
             format!("{prefix}/")
         ))),
     }
 }
 
-/// To a wrong bucket everything in it would look like an orphan, and every body like missing.
+/// Checks the binding: in a wrong bucket every object would look like an orphan, and every content row
+/// like one with a missing object.
 async fn check_binding(db: &Client, objects: &Objects) -> Result<()> {
     let fleet = fleet::read(db).await?;
     if fleet.bucket.is_some() {
@@ -58,8 +61,8 @@ async fn check_binding(db: &Client, objects: &Objects) -> Result<()> {
     let rows = db.query_opt("SELECT FROM content LIMIT 1", &[]).await.map_err(AuditError::from)?;
     if !first.objects.is_empty() || rows.is_some() {
         bail!(
-            "this database is not bound to a bucket yet, so nobody can say what in {:?} is its \
-             own; the first run of a worker binds it",
+            "this database is not bound to a bucket yet, so it is unknown which objects in {:?} \
+             are its own; the first run of a worker binds it",
             objects.bucket()
         );
     }

@@ -1,4 +1,4 @@
-//! It finds exactly what was planted, in both directions.
+//! An audit finds exactly the inconsistencies that were planted, in both directions.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::{
     support::*,
 };
 
-/// In the real store.
-const BODIES: usize = 3000;
+/// Content rows in the real store.
+const CONTENT_ROWS: usize = 3000;
 const EVERYTHING: [&str; 2] = ["--list", "1000000"];
 
-/// What was planted, by kind: the names under which it must be found.
+/// The planted inconsistencies by kind, as keys or hashes.
 #[derive(Default, Debug, PartialEq)]
 struct Planted {
     orphan: BTreeSet<String>,
@@ -46,7 +46,7 @@ impl Planted {
             + self.paste_without_content.len() as u64
     }
 
-    /// What no audit repairs.
+    /// Returns the number of findings that no audit repairs.
     fn unrepairable(&self) -> u64 {
         (self.missing_object.len() + self.paste_without_content.len()) as u64
     }
@@ -56,7 +56,7 @@ fn body_of(n: usize) -> String {
     format!("body {n}")
 }
 
-/// Every so many-th key, beginning at a place of its own.
+/// Returns one key of every `every`, beginning at the one with number `at`.
 async fn some_keys(world: &World, every: i64, at: i64) -> BTreeSet<String> {
     let sql = "SELECT s3_key FROM (SELECT s3_key, row_number() OVER (ORDER BY content_hash) AS n
                                    FROM content) AS numbered WHERE n % $1 = $2";
@@ -69,26 +69,26 @@ async fn of_keys(world: &World, sql: &str, keys: &BTreeSet<String>) {
     world.db.execute(sql, &[&keys]).await.expect(sql);
 }
 
-/// Plants something of each kind among these rows, without touching the bucket.
+/// Plants something of each kind in the tables, without changing the bucket.
 async fn plant_rows(world: &World, every: i64) -> Planted {
     let too_high = some_keys(world, every, 1).await;
     let too_low = some_keys(world, every, 2).await;
     let unreferenced = some_keys(world, every, 3).await;
     let zero = some_keys(world, every, 4).await;
-    let unowned = some_keys(world, every, 5).await;
+    let without_row = some_keys(world, every, 5).await;
     of_keys(world, "UPDATE content SET ref_count = 7 WHERE s3_key = ANY ($1)", &too_high).await;
     of_keys(world, "UPDATE content SET ref_count = 0 WHERE s3_key = ANY ($1)", &too_low).await;
-    let let_go = "DELETE FROM pastes p USING content c
+    let delete_pastes = "DELETE FROM pastes p USING content c
                   WHERE p.content_hash = c.content_hash AND c.s3_key = ANY ($1)";
-    of_keys(world, let_go, &unreferenced).await;
-    of_keys(world, let_go, &zero).await;
+    of_keys(world, delete_pastes, &unreferenced).await;
+    of_keys(world, delete_pastes, &zero).await;
     of_keys(world, "UPDATE content SET ref_count = 0 WHERE s3_key = ANY ($1)", &zero).await;
-    of_keys(world, "DELETE FROM content WHERE s3_key = ANY ($1)", &unowned).await;
+    of_keys(world, "DELETE FROM content WHERE s3_key = ANY ($1)", &without_row).await;
     let hash_of = |key: &String| key.split('/').next().expect("a hash").to_string();
     Planted {
-        paste_without_content: unowned.iter().map(hash_of).collect(),
-        // Nobody knows where they are any more.
-        orphan: unowned,
+        paste_without_content: without_row.iter().map(hash_of).collect(),
+        // Without its content row, an object is also an orphan.
+        orphan: without_row,
         wrong_count: too_high.union(&too_low).cloned().collect(),
         unreferenced_content: unreferenced.union(&zero).cloned().collect(),
         missing_object: BTreeSet::new(),
@@ -115,8 +115,8 @@ async fn among_a_hundred_thousand_objects_exactly_what_was_planted_is_found_and_
     assert_eq!(found(&dry), planted.count());
     assert_eq!((&dry["objects"], &dry["content_rows"]), (&objects.into(), &content.into()));
     assert_eq!((&dry["fresh_objects"], &dry["repaired"]), (&1.into(), &0.into()));
-    assert_eq!(stage.store.len(), objects, "a dry run deletes nothing");
-    assert_eq!(stage.sentinels().await, 0, "a dry run changes nothing");
+    assert_eq!(stage.store.len(), objects, "without --repair nothing is deleted");
+    assert_eq!(stage.sentinels().await, 0, "without --repair nothing is changed");
 
     let (orphans, unreferenced) = (planted.orphan.len(), planted.unreferenced_content.len());
     let repair = stage.audited(1, &["--repair", "--list", "1000000"]).await;
@@ -126,9 +126,9 @@ async fn among_a_hundred_thousand_objects_exactly_what_was_planted_is_found_and_
 
     assert_eq!(repair["repaired"], found(&repair) - planted.unrepairable());
     planted.missing_object.iter().for_each(|key| stage.store.put(key, 10, OLD));
-    let unowned = "DELETE FROM pastes p WHERE NOT EXISTS
+    let without_content = "DELETE FROM pastes p WHERE NOT EXISTS
                     (SELECT FROM content c WHERE c.content_hash = p.content_hash)";
-    stage.run_sql(unowned).await;
+    stage.run_sql(without_content).await;
     let (before, sentinels) = (stage.store.len(), stage.sentinels().await);
     let last = stage.audited(0, &["--repair"]).await;
     assert_eq!((found(&last), &last["fresh_objects"]), (0, &1.into()));
@@ -148,10 +148,10 @@ async fn in_a_real_store_what_was_planted_is_found_repaired_and_not_found_again(
             world.put_row(code, &hash(&body), Some(&key), 10, In(3600.0)).await;
         }
     };
-    stream::iter((0..BODIES).map(put)).buffer_unordered(64).collect::<Vec<()>>().await;
+    stream::iter((0..CONTENT_ROWS).map(put)).buffer_unordered(64).collect::<Vec<()>>().await;
     let orphans: BTreeSet<String> = (0..40).map(|n| format!("{n:02}/orphan {n}")).collect();
     for key in &orphans {
-        world.upload(key, "nobody's").await;
+        world.upload(key, "an orphan").await;
     }
     world.run_sql("UPDATE content SET ref_count = 5 WHERE s3_key LIKE '0%'").await;
     let wrong = world.count("SELECT count(*) FROM content WHERE ref_count = 5").await;
@@ -164,17 +164,17 @@ async fn in_a_real_store_what_was_planted_is_found_repaired_and_not_found_again(
     assert_eq!(names(&report, "missing_object"), BTreeSet::from([missing.clone()]));
     assert_eq!(
         (report["wrong_counts"].as_i64(), &report["objects"]),
-        (Some(wrong), &(BODIES + 39).into())
+        (Some(wrong), &(CONTENT_ROWS + 39).into())
     );
-    let sufferer = "SELECT short_code FROM pastes JOIN content USING (content_hash)
+    let affected = "SELECT short_code FROM pastes JOIN content USING (content_hash)
                     ORDER BY s3_key DESC LIMIT 1";
-    let sufferer = world.text(sufferer).await.expect("a paste");
+    let affected = world.text(affected).await.expect("a paste");
     let found_missing = report["findings"].as_array().expect("findings").iter();
     let mut found_missing = found_missing.filter(|finding| finding["kind"] == "missing_object");
-    let suffering = found_missing.next().expect("it")["short_codes"].to_string();
-    assert!(suffering.contains(&sufferer), "{suffering} names who suffers: {sufferer}");
+    let short_codes = found_missing.next().expect("it")["short_codes"].to_string();
+    assert!(short_codes.contains(&affected), "{affected} is not in {short_codes}");
 
-    let mut bodies = (0..BODIES).map(body_of);
+    let mut bodies = (0..CONTENT_ROWS).map(body_of);
     let body = bodies.find(|body| missing.starts_with(&hex(&hash(body)))).expect("its body");
     world.upload(&missing, &body).await;
     let again = report_of(&world.audit(&["--grace", "0s", "--repair"]).output().await, 0);
@@ -195,11 +195,11 @@ async fn content_that_is_sorted_in_several_ranges_is_compared_as_a_whole() {
     let report = serde_json::to_value(&report).expect("JSON");
     assert_eq!(names(&report, "missing_object"), missing);
     assert_eq!((found(&report), &report["orphans"]), (21, &1.into()));
-    assert_eq!(stage.store.calls(memory_s3::Call::LookFor), 21, "nobody else was in doubt");
+    assert_eq!(stage.store.calls(memory_s3::Call::LookFor), 21, "no other key was checked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_bucket_that_was_emptied_every_body_is_missing_whatever_range_it_is_in() {
+async fn in_a_bucket_that_was_emptied_every_object_is_missing_whatever_range_its_key_is_in() {
     let stage = Stage::new().await;
     stage.fill(500).await;
     stage.keys().await.iter().for_each(|key| stage.store.remove(key));
@@ -210,7 +210,7 @@ async fn in_a_bucket_that_was_emptied_every_body_is_missing_whatever_range_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sample_says_the_same_about_its_part_and_changes_nothing() {
+async fn a_sample_has_the_same_findings_in_its_part_and_changes_nothing() {
     let stage = Stage::new().await;
     stage.fill(3000).await;
     let planted = plant_rows(&stage, 1000).await;

@@ -1,7 +1,7 @@
-//! The keys that content knows, as a stream in the order of the listing.
+//! The keys of all content rows, as a stream in the order of the listing.
 //!
-//! Sorted on the server: the order of S3 is that of bytes, an index has the database's collation. One
-//! range at a time, so that neither the sort nor the snapshot it needs grows with the table.
+//! S3 lists in byte order, and an index has the database's collation, so the server sorts the keys. It
+//! sorts one range at a time: neither the sort nor the snapshot that it needs grows with the table.
 
 use std::collections::VecDeque;
 
@@ -13,50 +13,50 @@ const OPEN: &str = sql!("audit/open_rows");
 const FETCH: &str = sql!("audit/fetch_rows");
 const CLOSE: &str = sql!("audit/close_rows");
 
-/// Sorted within some seconds, in a temporary file of some 200 MB.
+/// Rows of a range: sorted within seconds, in a temporary file of about 200 MB.
 pub(super) const ROWS_PER_RANGE: u64 = 2_000_000;
-/// The ranges are cut by a sample of about so many rows for each.
+/// Sampled rows for each range, to find where the ranges begin and end.
 const SAMPLE_PER_RANGE: u64 = 500;
-/// A sort reads the whole table, so it may take longer than our other statements. It holds no lock
-/// that anybody waits for.
+/// A sort reads the whole table, so it may take longer than other statements. It takes no lock that
+/// another session waits for.
 const SORT_SETTINGS: &str = "SET LOCAL statement_timeout = '20min'; SET LOCAL work_mem = '64MB'; \
                              SET LOCAL enable_seqscan = on";
 
-/// What content knows of one key.
+/// The key of one content row.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct ContentKey {
     pub key: String,
-    /// It only keeps the key of a deleted orphan.
+    /// The row only reserves the key of a deleted object.
     pub is_sentinel: bool,
 }
 
 /// The stream. Its cursor lives in the session: a new connection needs a new one.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct ContentKeys {
     prefix: String,
-    /// Where each range that is still to come ends; `None` = at the end of the table.
+    /// The last key of each remaining range; `None`: the end of the table.
     ends: VecDeque<Option<String>>,
     after: String,
     is_open: bool,
-    fetched: VecDeque<Row>,
+    fetched: VecDeque<ContentKey>,
 }
 
-/// About how many rows content and pastes have.
+/// Estimates the number of rows of content and of pastes.
 pub(super) async fn sizes(db: &Client) -> Result<(u64, u64), Error> {
     let row = db.query_one(SIZES, &[]).await?;
     let size = |name: &str| u64::try_from(row.get::<_, i64>(name)).unwrap_or_default();
     Ok((size("content"), size("pastes")))
 }
 
-impl Rows {
-    /// After this key, under this prefix.
+impl ContentKeys {
+    /// Starts a stream of the keys after this one, under this prefix.
     pub async fn start(
         db: &Client,
         prefix: &str,
         after: String,
         per_range: u64,
     ) -> Result<Self, Error> {
-        // What an earlier walk over the same connection has left open.
+        // An earlier walk over the same connection may have left its cursor open.
         db.batch_execute("CLOSE ALL").await?;
         let ends = ends(db, per_range).await?.into_iter().filter(|end| *end > after).map(Some);
         Ok(Self {
@@ -68,8 +68,8 @@ impl Rows {
         })
     }
 
-    /// The next row, which stays the next one until it is taken.
-    pub async fn peek(&mut self, db: &mut Client) -> Result<Option<&Row>, Error> {
+    /// Returns the next key without taking it.
+    pub async fn peek(&mut self, db: &mut Client) -> Result<Option<&ContentKey>, Error> {
         while self.fetched.is_empty() {
             if !self.is_open && !self.open_range(db).await? {
                 return Ok(None);
@@ -79,11 +79,12 @@ impl Rows {
         Ok(self.fetched.front())
     }
 
-    pub fn take(&mut self) -> Option<Row> {
+    /// Takes the key that [`Self::peek`] has returned.
+    pub fn take(&mut self) -> Option<ContentKey> {
         self.fetched.pop_front()
     }
 
-    /// False: there are no more.
+    /// Sorts the next range into a cursor. Returns false after the last range.
     async fn open_range(&mut self, db: &mut Client) -> Result<bool, Error> {
         let Some(end) = self.ends.front() else {
             return Ok(false);
@@ -91,7 +92,7 @@ impl Rows {
         let transaction = db.transaction().await?;
         transaction.batch_execute(SORT_SETTINGS).await?;
         transaction.execute(OPEN, &[&self.after, end, &self.prefix]).await?;
-        // Only now it is read and sorted.
+        // The cursor is WITH HOLD: the commit reads and sorts the rows.
         transaction.commit().await?;
         self.is_open = true;
         Ok(true)
@@ -106,13 +107,14 @@ impl Rows {
                 self.after = end;
             }
         }
-        let row = |row: tokio_postgres::Row| Row { key: row.get(0), is_sentinel: row.get(1) };
+        let row =
+            |row: tokio_postgres::Row| ContentKey { key: row.get(0), is_sentinel: row.get(1) };
         self.fetched.extend(rows.into_iter().map(row));
         Ok(())
     }
 }
 
-/// Where all ranges but the last one end.
+/// Returns the last keys of all ranges but the last one.
 async fn ends(db: &Client, per_range: u64) -> Result<Vec<String>, Error> {
     let (rows, _) = sizes(db).await?;
     let ranges = rows.div_ceil(per_range.max(1)).max(1);

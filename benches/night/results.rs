@@ -1,4 +1,4 @@
-//! What was measured: every round of every variant, medians, and the ratios that matter.
+//! The results: every round of every variant, medians, and the ratios that matter.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub const LITERAL: &str = "row by row, as first written";
 pub struct Variant {
     pub name: &'static str,
     pub rates: Vec<f64>,
-    /// What the workers told of, in the last round.
+    /// What the workers reported in the last round.
     pub drained: Option<Drained>,
 }
 
@@ -26,15 +26,16 @@ impl Variant {
         median(&self.rates)
     }
 
-    /// How far the rounds lie apart, as a share of the median.
+    /// Returns the difference between the fastest and the slowest round, as a share of the median.
     pub fn spread(&self) -> f64 {
         let (least, most) = (self.rates.iter().copied(), self.rates.iter().copied());
         (most.fold(0.0, f64::max) - least.fold(f64::MAX, f64::min)) / self.median()
     }
 }
 
+/// All measurements of one run.
 #[derive(Default)]
-pub struct Figures {
+pub struct Results {
     pub rows: u64,
     pub settings: Vec<String>,
     pub variants: Vec<Variant>,
@@ -42,7 +43,7 @@ pub struct Figures {
     pub round_trips_per_batch: f64,
 }
 
-impl Figures {
+impl Results {
     pub fn add(&mut self, name: &'static str, rate: f64, drained: Option<Drained>) {
         eprintln!("  {name}: {rate:.0} rows/s");
         let known = self.variants.iter().position(|variant| variant.name == name);
@@ -59,7 +60,7 @@ impl Figures {
         self.variants.iter().find(|variant| variant.name == name)
     }
 
-    /// The better median of these.
+    /// Returns the best median of these variants.
     pub fn best_of(&self, names: &[&str]) -> f64 {
         let medians = names.iter().filter_map(|name| self.of(name)).map(Variant::median);
         medians.fold(0.0, f64::max)
@@ -74,7 +75,7 @@ impl Figures {
         })
     }
 
-    /// How long a claim takes, in each tenth of a drain by one worker.
+    /// Returns the median time of a claim in each tenth of a drain by one worker.
     pub fn claim_ms_by_decile(&self) -> Vec<f64> {
         let drained = self.of(ONE).and_then(|variant| variant.drained.as_ref());
         drained.map(|drained| deciles(&drained.claim_ms)).unwrap_or_default()
@@ -86,7 +87,7 @@ impl Figures {
     }
 }
 
-/// The median of each tenth.
+/// Returns the median of each tenth.
 pub fn deciles(values: &[f64]) -> Vec<f64> {
     let tenth = values.len().div_ceil(10).max(1);
     values.chunks(tenth).map(median).collect()

@@ -1,25 +1,25 @@
-//! How often the store said no, by class: for the metrics.
+//! Counts the failures of the store by class, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::classify::{Answer, CallError, Verdict};
 
-/// The classes, as they are named in the metrics.
+/// The classes, as the metrics name them.
 pub const CLASSES: [&str; 4] = ["throttled", "unavailable", "denied", "refused"];
 
 /// A failed call counts once, and so does every class of failed keys in an answer: a thousand keys
 /// that are throttled together are one event.
 #[derive(Debug, Default)]
-pub(super) struct Errors([AtomicU64; CLASSES.len()]);
+pub(super) struct ErrorCounts([AtomicU64; CLASSES.len()]);
 
-impl Errors {
+impl ErrorCounts {
     pub fn note(&self, called: &Result<Answer, CallError>) {
         match called {
             Ok(answer) => self.note_keys(answer),
-            Err(CallError::Again { slow_down: true, .. }) => self.add(0),
-            Err(CallError::Again { .. }) => self.add(1),
+            Err(CallError::Retry { slow_down: true, .. }) => self.add(0),
+            Err(CallError::Retry { .. }) => self.add(1),
             Err(CallError::Denied(_) | CallError::WrongRegion { .. } | CallError::NoBucket) => {
-                self.add(2);
+                self.add(2)
             }
             Err(CallError::Rejected(_) | CallError::Unsupported(_)) => self.add(3),
         }
@@ -27,10 +27,10 @@ impl Errors {
 
     fn note_keys(&self, answer: &Answer) {
         let any = |wanted: fn(&Verdict) -> bool| answer.verdicts.iter().any(|(_, v)| wanted(v));
-        let again = any(|verdict| matches!(verdict, Verdict::Again(_)));
+        let retried = any(|verdict| matches!(verdict, Verdict::Retry(_)));
         for (class, seen) in [
             (0, answer.slow_down),
-            (1, (again && !answer.slow_down) || !answer.unanswered.is_empty()),
+            (1, (retried && !answer.slow_down) || !answer.unanswered.is_empty()),
             (2, any(|verdict| matches!(verdict, Verdict::Denied(_)))),
             (3, any(|verdict| matches!(verdict, Verdict::Refused(_)))),
         ] {

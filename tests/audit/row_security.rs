@@ -1,4 +1,5 @@
-//! Rows that a policy hides: whoever cannot see all holders says so, and deletes nothing.
+//! Rows that a row-level security policy hides: a program that cannot see all references fails and
+//! deletes nothing.
 
 use crate::{
     stage::{OLD, Stage},
@@ -7,7 +8,7 @@ use crate::{
 
 const REMEDY: &str = "row-level security hides rows from this login";
 
-/// Ten bodies, and a policy of the owner's that shows the fleet a part of the pastes, or none.
+/// Ten pastes, and a policy of the table's owner that shows the fleet some of them, or none.
 async fn stage(policy: &str) -> Stage {
     let stage = Stage::new().await;
     stage.fill(10).await;
@@ -17,7 +18,7 @@ async fn stage(policy: &str) -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holders_that_a_policy_hides_end_the_audit_instead_of_their_bodies() {
+async fn an_audit_from_which_a_policy_hides_pastes_fails_and_deletes_nothing() {
     for policy in ["", "CREATE POLICY part_of_it ON pastes USING (short_code < 'p5')"] {
         let stage = stage(policy).await;
         let ended = stage.audit(&["--repair", "--grace", "0s"]).output().await;
@@ -29,7 +30,7 @@ async fn holders_that_a_policy_hides_end_the_audit_instead_of_their_bodies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_from_whom_a_policy_hides_pastes_deletes_nothing_either() {
+async fn a_worker_from_which_a_policy_hides_pastes_fails_and_deletes_nothing() {
     let stage = Stage::new().await;
     stage.put("gone", "body", Ago(60.0)).await;
     stage.put("hidden", "body", Never).await;
@@ -48,7 +49,7 @@ async fn a_worker_from_whom_a_policy_hides_pastes_deletes_nothing_either() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_sees_all_rows_in_spite_of_policies_audits_as_ever() {
+async fn a_login_that_bypasses_row_security_audits_as_usual() {
     let stage = stage("").await;
     let owner = stage.audit(&["--repair"]).env("DATABASE_URL", &stage.database_url);
     let ended = owner.output().await;
