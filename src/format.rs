@@ -1,6 +1,8 @@
-//! Numbers and tables for people.
+//! Formats numbers, durations and tables for people.
 
-/// 1234567 → "1,234,567".
+use std::time::Duration;
+
+/// Groups digits by thousands: 1234567 → "1,234,567".
 pub fn thousands(number: impl ToString) -> String {
     let digits = number.to_string();
     let (sign, digits) = match digits.strip_prefix('-') {
@@ -16,12 +18,25 @@ pub fn thousands(number: impl ToString) -> String {
     format!("{sign}{}", groups.join(","))
 }
 
-/// 1536 → "1.5 KiB".
+/// A number with its noun, in the singular for 1: "1 paste", "1,200 pastes".
+pub fn counted(number: impl ToString, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(number))
+}
+
+/// A number of seconds, rounded: 5025.3 → "1h 23m 45s". Zero if it is negative or not a time.
+pub fn seconds(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
+    humantime::format_duration(whole).to_string()
+}
+
+/// Formats a number of bytes: 1536 → "1.50 KiB".
 pub fn bytes(number: u64) -> String {
     indicatif::HumanBytes(number).to_string()
 }
 
-/// A table for eyes: headed columns, numbers to the right.
+/// A table with a header; all columns but the first are aligned to the right.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
     let mut table = Table::new();
@@ -44,5 +59,20 @@ mod tests {
         assert_eq!(thousands(1_234_567), "1,234,567");
         assert_eq!(thousands(-1000), "-1,000");
         assert_eq!(thousands(0), "0");
+    }
+
+    #[test]
+    fn one_of_something_is_in_the_singular() {
+        assert_eq!(counted(0, "paste"), "0 pastes");
+        assert_eq!(counted(1, "content row"), "1 content row");
+        assert_eq!(counted(-1, "paste"), "-1 pastes");
+        assert_eq!(counted(1200, "paste"), "1,200 pastes");
+    }
+
+    #[test]
+    fn seconds_are_rounded_and_never_negative() {
+        assert_eq!(seconds(5025.3), "1h 23m 45s");
+        assert_eq!(seconds(-3.0), "0s");
+        assert_eq!(seconds(f64::INFINITY), "0s");
     }
 }
