@@ -158,6 +158,9 @@ fn check_cron(schedule: &Schedule) -> Result<(), ConfigError> {
     let now = chrono::Utc::now().with_timezone(&schedule.timezone);
     match cron.find_next_occurrence(&now, false) {
         Ok(_) => Ok(()),
-        Err(_) => Err(invalid("no date matches it".into())),
+        Err(_) => {
+            let reason = format!("schedule.cron {expression:?} matches no date; correct it");
+            Err(ConfigError::Invalid(reason))
+        }
     }
 }
