@@ -241,6 +241,6 @@ pub struct Log {
     #[config(env = "CLEANUP_LOG_FORMAT", default = "auto")]
     pub format: LogFormat,
     /// Log level, or filter directives such as "info,paste_cleanup::worker=debug".
-    #[config(env = "CLEANUP_LOG_FILTER", default = "info,aws_config=warn")]
+    #[config(env = "CLEANUP_LOG_FILTER", default = "info,aws_config=error")]
     pub filter: String,
 }

@@ -9,8 +9,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail};
-use aws_sdk_s3::primitives::ByteStream;
+use anyhow::{Result, anyhow, bail};
+use aws_sdk_s3::{
+    error::{ProvideErrorMetadata, SdkError},
+    operation::put_object::PutObjectError,
+    primitives::ByteStream,
+};
 use clap::Args;
 use deadpool_postgres::Pool;
 use futures_util::{TryStreamExt, stream};
@@ -27,6 +31,7 @@ use crate::{
     migrate,
     objects::Objects,
     postgres::{Target, describe, describe_pool},
+    printable::printable,
 };
 
 const PUT: &str = sql!("ctl/put_paste");
@@ -233,13 +238,21 @@ impl Writer {
             match put.body(ByteStream::from(body.to_vec())).send().await {
                 Ok(_) => break,
                 Err(error) if tries >= 5 => {
-                    return Err(error).context("cannot upload an object to S3");
+                    bail!("cannot upload an object to S3: {}", reason(error));
                 }
                 Err(_) => tokio::time::sleep(crate::backoff::backoff(tries)).await,
             }
         }
         Ok(())
     }
+}
+
+/// What S3 answered, else the cause: the SDK's own text is a dump of the response.
+fn reason(error: SdkError<PutObjectError>) -> String {
+    printable(&match error.code() {
+        Some(code) => format!("{code}: {}", error.message().unwrap_or("no message")),
+        None => anyhow::Error::from(error).root_cause().to_string(),
+    })
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -178,11 +178,24 @@ fn region(answer: &HttpResponse) -> Option<String> {
     header.or_else(in_body).filter(|region| !region.is_empty()).map(|region| printable(&region))
 }
 
+/// The reason of a call that was not sent because the SDK found no credentials.
+pub(super) const NO_CREDENTIALS: &str = "no AWS credentials found";
+/// The reason of a call that was not sent because a source of credentials failed begins with this.
+pub(super) const CREDENTIALS_FAILED: &str = "cannot load AWS credentials";
+
 /// The SDK's outer messages say only "dispatch failure"; the cause is what helps.
 fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
+    let (mut cause, mut about_credentials) = (error, false);
     while let Some(next) = cause.source() {
         cause = next;
+        about_credentials |= cause.to_string().contains("credential");
+    }
+    // The SDK lists every place that it looked at, over many lines.
+    if cause.to_string().contains("no credentials") {
+        return NO_CREDENTIALS.into();
+    }
+    if about_credentials {
+        return printable(format!("{CREDENTIALS_FAILED}: {cause}").trim_end_matches('.'));
     }
     // Some of them are lists with a line for each thing tried.
     let text = format!("{error}: {cause}");

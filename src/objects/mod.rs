@@ -24,7 +24,7 @@ use crate::{
     config::{Checksum, ConfigError, Settings},
     failpoint,
 };
-use classify::{Answer, CallError, Verdict};
+use classify::{Answer, CREDENTIALS_FAILED, CallError, NO_CREDENTIALS, Verdict};
 pub use errors::CLASSES as ERROR_CLASSES;
 pub use list::{Listed, Page, Start};
 pub use spelling::is_odd;
@@ -59,10 +59,20 @@ pub enum ObjectsError {
         "S3 refuses to list bucket {bucket:?}: {reason}; check credentials and policy (s3:ListBucket)"
     )]
     NotListed { bucket: String, reason: String },
-    #[error(
-        "S3 is unavailable for bucket {bucket:?}: {reason}; check that it runs and that AWS_ENDPOINT_URL is right"
-    )]
+    #[error("no AWS credentials found for bucket {bucket:?}; {CREDENTIALS_REMEDY}")]
+    NoCredentials { bucket: String },
+    #[error("S3 is unavailable for bucket {bucket:?}: {reason}; {}", unavailable_remedy(.reason))]
     Unavailable { bucket: String, reason: String },
+}
+
+const CREDENTIALS_REMEDY: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile with \
+                                  AWS_PROFILE, or give the machine a role";
+
+fn unavailable_remedy(reason: &str) -> &'static str {
+    match reason == NO_CREDENTIALS || reason.starts_with(CREDENTIALS_FAILED) {
+        true => CREDENTIALS_REMEDY,
+        false => "check that it runs and that AWS_ENDPOINT_URL is right",
+    }
 }
 
 impl ObjectsError {
@@ -70,6 +80,7 @@ impl ObjectsError {
     pub fn reason(&self) -> &str {
         match self {
             Self::NoBucket { .. } => "there is no such bucket",
+            Self::NoCredentials { .. } => NO_CREDENTIALS,
             Self::Denied { reason, .. }
             | Self::WrongRegion { reason, .. }
             | Self::Unsupported { reason, .. }
@@ -336,9 +347,9 @@ impl Objects {
                 ObjectsError::WrongRegion { bucket, reason, region }
             }
             CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason },
-            // Nothing was sent: there is nobody to sign as.
-            CallError::Again { reason, .. } if reason.contains("no credentials") => {
-                ObjectsError::Denied { bucket, reason }
+            // Nothing was sent, because there is no key to sign the request with.
+            CallError::Again { reason, .. } if reason == NO_CREDENTIALS => {
+                ObjectsError::NoCredentials { bucket }
             }
             CallError::Again { reason, .. } => ObjectsError::Unavailable { bucket, reason },
         }

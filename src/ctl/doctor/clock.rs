@@ -11,7 +11,7 @@ use super::{
     postgres::failed,
     upkeep::upkeep,
 };
-use crate::{config::Settings, format::thousands, redis::Redis};
+use crate::{config::Settings, format::counted, redis::Redis};
 
 const TIMES: &str = sql!("doctor/times");
 const FAR_APART: f64 = 5.0;
@@ -38,20 +38,20 @@ fn judge_postgres(apart: f64) -> Outcome {
 pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcome> {
     let longest = settings.worker.longest_backoff().as_secs_f64();
     let row = client.query_one(TIMES, &[&longest, &COUNTED]).await.map_err(failed)?;
-    let count = |(name, what): (&str, &str)| {
+    let count = |(name, noun, column): (&str, &str, &str)| {
         let count = row.get::<_, i64>(name).unsigned_abs();
-        (count > 0).then(|| format!("{} {what}", thousands(count)))
+        (count > 0).then(|| format!("{} ({column})", counted(count, noun)))
     };
     let swept: Vec<String> = [
-        ("claims", "claims (heartbeat_at)"),
-        ("in_progress", "rows in progress (deletion_initiated_at)"),
-        ("tombstones", "tombstones (deletion_initiated_at)"),
-        ("retries", "retries (retry_at)"),
+        ("claims", "claim", "heartbeat_at"),
+        ("in_progress", "claimed row", "deletion_initiated_at"),
+        ("tombstones", "tombstone", "deletion_initiated_at"),
+        ("retries", "retry time", "retry_at"),
     ]
     .into_iter()
     .filter_map(count)
     .collect();
-    let content = count(("content", "content rows of a sample (created_at)"));
+    let content = count(("content", "sampled content row", "created_at"));
     let all: Vec<&str> = swept.iter().chain(&content).map(String::as_str).collect();
     if all.is_empty() {
         return Ok(ok("none is in the future"));

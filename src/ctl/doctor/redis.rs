@@ -27,7 +27,7 @@ pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
 
 fn unavailable(settings: &Settings, reason: &str) -> Outcome {
     let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
-    no_lock(settings, format!("unavailable: {reason}"), check)
+    no_lock(settings, format!("it is unavailable: {reason}"), check)
 }
 
 /// The outcome when workers cannot take the lock.
@@ -103,7 +103,7 @@ fn wrong_kind(replication: &str, cluster: &str) -> Option<(String, &'static str)
         let of = |name| field(replication, name);
         let writes = match of("slave_read_only") {
             "0" => "loses what is written to it when it reconnects to its master",
-            _ => "accepts no writes",
+            _ => "takes no writes",
         };
         let (host, port) = (of("master_host"), of("master_port"));
         let found = format!("it is a replica of {}:{port} and {writes}", printable(host));
