@@ -262,13 +262,13 @@ free_ports() {
   python3 - "$1" <<'PY'
 import random, socket, sys
 
-held, ports = [], []
+sockets, ports = [], []
 while len(ports) < int(sys.argv[1]):
     port = random.randrange(11000, 22700)
     try:
         for number in (port, port + 10000):
-            held.append(socket.socket())
-            held[-1].bind(("127.0.0.1", number))
+            sockets.append(socket.socket())
+            sockets[-1].bind(("127.0.0.1", number))
     except OSError:
         continue
     ports.append(port)

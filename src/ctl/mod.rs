@@ -45,15 +45,15 @@ Examples:
 enum Command {
     /// Create the tables, or adopt existing ones online; safe to repeat.
     Migrate(migrate::Migrate),
-    /// Check servers, bucket, settings and stuck work; print a remedy for each problem.
+    /// Check servers, bucket, settings and stuck work.
     Doctor(doctor::Doctor),
-    /// Write test pastes to the database and the bucket, by the writer's contract.
+    /// Write test pastes to database and bucket.
     Seed(seed::Seed),
     /// Show backlog, workers, last runs, and what needs an operator.
     Status(status::Status),
     /// Show the state of one paste and what happens to it next.
     Explain(explain::Explain),
-    /// Compare bucket and tables in both directions; repair what can be repaired.
+    /// Compare bucket and tables; repair what can be repaired.
     Audit(audit::Audit),
     /// List the pastes that failed permanently.
     DeadLetters(dead_letters::DeadLetters),
@@ -65,7 +65,7 @@ enum Command {
     Pause(pause::Pause),
     /// End the pause.
     Resume(pause::Resume),
-    /// Print every setting with its default and its environment variable.
+    /// Print every setting with its default and variable.
     Config,
 }
 
