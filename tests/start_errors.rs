@@ -170,6 +170,16 @@ async fn a_missing_bucket_is_named_and_not_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_seed_cannot_create_is_named_with_the_reason() {
+    let world = world().await;
+    // S3 allows no name of one letter.
+    let seed = world.program("cleanupctl").args(&["seed", "--pastes", "1"]).env("S3_BUCKET", "b");
+    let words = ["cannot create bucket \"b\"", "InvalidBucketName", "CLEANUP_S3_BUCKET"];
+    assert_gives_up(seed, &words).await;
+    assert_untouched(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn denied_access_to_s3_is_reported() {
     let world = world().await;
     for (variable, value) in

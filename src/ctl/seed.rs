@@ -12,7 +12,6 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use aws_sdk_s3::{
     error::{ProvideErrorMetadata, SdkError},
-    operation::put_object::PutObjectError,
     primitives::ByteStream,
 };
 use clap::Args;
@@ -29,7 +28,7 @@ use crate::{
     fleet,
     format::{bytes, counted, thousands},
     migrate,
-    objects::Objects,
+    objects::{Objects, ObjectsError},
     postgres::{Target, describe, describe_pool},
     printable::printable,
 };
@@ -166,10 +165,17 @@ async fn create_bucket(objects: &Objects) -> Result<()> {
         return Ok(());
     }
     let created = client.create_bucket().bucket(bucket).send().await;
-    match created {
-        Ok(_) => Ok(()),
-        // Another process was faster, or S3 is unavailable: the probe tells them apart.
-        Err(_) => Ok(objects.probe().await?),
+    let Err(error) = created else {
+        return Ok(());
+    };
+    // Another process was faster, or S3 is unavailable or refuses: the probe tells them apart.
+    match objects.probe().await {
+        Err(ObjectsError::NoBucket { .. }) => bail!(
+            "cannot create bucket {bucket:?}: {}; create it with other credentials, or correct \
+             S3_BUCKET or CLEANUP_S3_BUCKET",
+            reason(error)
+        ),
+        probed => Ok(probed?),
     }
 }
 
@@ -248,11 +254,15 @@ impl Writer {
 }
 
 /// What S3 answered, else the cause: the SDK's own text is a dump of the response.
-fn reason(error: SdkError<PutObjectError>) -> String {
-    printable(&match error.code() {
+fn reason<E>(error: SdkError<E>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    let text = match error.code() {
         Some(code) => format!("{code}: {}", error.message().unwrap_or("no message")),
         None => anyhow::Error::from(error).root_cause().to_string(),
-    })
+    };
+    printable(text.trim_end_matches('.'))
 }
 
 fn hex(bytes: &[u8]) -> String {
