@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# What ops/demo, ops/test and ops/chaos share: the packages they need, and a
-# private Postgres, Redis and SeaweedFS that live exactly as long as the script.
+# Shared by ops/demo, ops/test, ops/bench and ops/chaos: installs the packages
+# they need, and runs a private Postgres, Redis and SeaweedFS that stop with the
+# script.
 #
 # Source it, then: need_packages; start_servers; … (they stop on exit).
-# Afterwards DATABASE_URL, REDIS_URL and AWS_… lead to those servers.
+# Afterwards DATABASE_URL, REDIS_URL and AWS_… point to those servers.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/target/venv
@@ -14,7 +15,7 @@ DENY_VERSION=0.20.2
 POSTGRES_AT_LEAST=15
 REDIS_AT_LEAST=7
 
-# --- talking to people -------------------------------------------------------
+# --- output ------------------------------------------------------------------
 
 # shellcheck disable=SC2034 # some are for the scripts that source this
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
@@ -28,9 +29,10 @@ fail() { printf '%s%s%s\n' "$RED" "$*" "$PLAIN" >&2; exit 1; }
 
 # --- running commands --------------------------------------------------------
 
-# Bash runs a trap only after the foreground command has ended, so whatever may
-# take long runs in the background and is waited for. Its own session keeps
-# Ctrl-C for us; background commands would otherwise ignore SIGINT for good.
+# Bash runs a trap only after the foreground command has ended, so long commands
+# run in the background and are waited for. In a session of their own Ctrl-C does
+# not reach them, only this script; and env restores SIGINT, which background
+# commands would otherwise ignore.
 run() { spawn "$@"; wait "$!"; }
 spawn() { setsid env --default-signal=INT,QUIT "$@" </dev/null & }
 
@@ -78,7 +80,7 @@ has_redis() {
   command -v redis-cli >/dev/null && version_at_least "${version:-0}" "$REDIS_AT_LEAST"
 }
 
-# Debian keeps it where only root looks.
+# Debian installs it in /usr/sbin, which is not on every user's PATH.
 pgbouncer_bin() { PATH=$PATH:/usr/sbin command -v pgbouncer; }
 has_prometheus() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
 
@@ -95,18 +97,18 @@ missing_packages() {
   [[ ${1:-} == for-tests ]] || return 0
   pgbouncer_bin >/dev/null || echo pgbouncer
   has_prometheus || echo prometheus
-  missing_kit_tools
+  missing_deployment_tools
 }
 
-# What ops/check-deployment can do without: nobody is asked to install them, but where
-# we may, we do.
-missing_kit_tools() {
+# Optional tools of ops/check-deployment: installed if this runs as root, never
+# required.
+missing_deployment_tools() {
   ((EUID == 0)) && command -v apt-get >/dev/null || return 0
   command -v shellcheck >/dev/null || echo shellcheck
   command -v systemd-analyze >/dev/null || echo systemd
 }
 
-# With `for-tests` also what nothing but the tests needs.
+# With `for-tests`, also what only the tests need.
 need_packages() {
   need_rust
   local missing
@@ -142,15 +144,15 @@ install_packages() {
   local log=$ROOT/target/packages.log
   mkdir -p "$ROOT/target"
   forbid_service_starts
-  # One broken source of several does not matter, as long as the packages come.
+  # One broken source of several does not matter if the packages can be installed.
   run_apt update >"$log" 2>&1 || true
   run_apt install -y --no-install-recommends "$@" >>"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "apt-get failed, see $log"; }
   allow_service_starts
 }
 run_apt() { run env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 "$@"; }
 
-# Debian's server packages start a server of their own on the standard port. We
-# only want the programs; a policy that somebody else has set stays as it is.
+# Debian's server packages start a server on the standard port, but only the
+# programs are needed. An existing policy file is not changed.
 POLICY=/usr/sbin/policy-rc.d
 OUR_POLICY=''
 forbid_service_starts() {
@@ -178,16 +180,17 @@ need_seaweedfs() {
 }
 has_seaweedfs() { "$VENV/bin/weed" version 2>/dev/null | grep -qF " $WEED_VERSION "; }
 
-# An S3 that keeps every key as it is, beside SeaweedFS, which normalises them.
-# In the same venv, so a rebuild for another SeaweedFS takes it along; hence it
-# comes second, and looks whether it is still there. `moto[server]` would bring
-# all of AWS, 180 MB more: the tests need S3 and what moto_server itself imports.
+# moto keeps every key as it is, unlike SeaweedFS, which normalizes keys. It is in
+# the same venv, which is deleted for another SeaweedFS version; so it comes second
+# and is installed again if it is missing. `moto[server]` would install all of AWS,
+# 180 MB more: the tests need S3 and what moto_server itself imports.
 need_moto() {
   (
     flock 9
     has_moto && exit
     phase "fetching moto $MOTO_VERSION from PyPI into target/venv"
-    # SeaweedFS is no Python program, and outlives an upgrade of the system's Python.
+    # An upgrade of the system's Python breaks pip in the venv, but not SeaweedFS, which is no Python
+    # program.
     "$VENV/bin/python" -m pip --version >/dev/null 2>&1 || python3 -m venv "$VENV"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
       "moto[s3]==$MOTO_VERSION" 'flask>=3.1,<4' 'flask-cors>=6,<7'
@@ -199,7 +202,7 @@ has_moto() {
     [[ $("$VENV/bin/python" -c 'import importlib.metadata as m; print(m.version("moto"))' 2>/dev/null) == "$MOTO_VERSION" ]]
 }
 
-# Built once, without optimisation: two minutes of one core for seconds of work.
+# Built once, without optimization: it builds for two minutes and runs for seconds.
 need_cargo_deny() {
   has_cargo_deny && return
   phase "building cargo-deny $DENY_VERSION into target/tools"
@@ -225,9 +228,9 @@ start_servers() {
   announce_servers
 }
 
-# A folder of its own, and what servers and clients must agree about.
+# Creates a folder for this run, and the credentials that servers and clients share.
 prepare_run() {
-  forget_callers_servers
+  unset_callers_servers
   PASTE_CLEANUP_RUN=$(mktemp -d "${TMPDIR:-/tmp}/paste-cleanup.XXXXXX")
   export PASTE_CLEANUP_RUN
   chmod 711 "$PASTE_CLEANUP_RUN" # Postgres may run as another user
@@ -238,9 +241,9 @@ prepare_run() {
   PG_PASSWORD=$(random_word)
 }
 
-# Nothing of the caller's own servers may be touched. (AWS_LC_… are settings of
-# a C library's build, not of AWS.)
-forget_callers_servers() {
+# Unsets the caller's variables, so that the caller's own servers are never
+# touched. (AWS_LC_… configure the build of a C library, not AWS.)
+unset_callers_servers() {
   local name
   for name in $(compgen -e); do
     case $name in
@@ -252,20 +255,20 @@ forget_callers_servers() {
 
 random_word() { python3 -c 'import secrets; print(secrets.token_hex(16))'; }
 
-# Free ports, told apart by binding them all at once: below the range that
-# outgoing connections use, and with port + 10000 free too, where SeaweedFS
-# puts its gRPC.
+# Prints N distinct free ports: binds all of them at once, below the range of
+# outgoing connections, and with port + 10000 free, too, which SeaweedFS uses for
+# gRPC.
 free_ports() {
   python3 - "$1" <<'PY'
 import random, socket, sys
 
-held, ports = [], []
+sockets, ports = [], []
 while len(ports) < int(sys.argv[1]):
     port = random.randrange(11000, 22700)
     try:
         for number in (port, port + 10000):
-            held.append(socket.socket())
-            held[-1].bind(("127.0.0.1", number))
+            sockets.append(socket.socket())
+            sockets[-1].bind(("127.0.0.1", number))
     except OSError:
         continue
     ports.append(port)
@@ -289,7 +292,7 @@ start_all() {
   wait "$postgres_start" || { show_log postgres; return 1; }
 }
 
-# Calls the check until it succeeds; gives up when the server is gone.
+# Repeats the check until it succeeds; gives up if the server has exited.
 await() {
   local name=$1 pid=$2 ready=$3 deadline=$((SECONDS + START_WITHIN))
   until "$ready" >"$PASTE_CLEANUP_RUN/$name.ready" 2>&1; do
@@ -352,11 +355,11 @@ start_redis() {
     --save '' --appendonly no >"$PASTE_CLEANUP_RUN/redis.log" 2>&1
   REDIS_PID=$!
 }
-# Asking for its pid makes sure that the answer is not somebody else's server.
+# Compares the pid, because another Redis may listen on this port.
 redis_ready() { timeout 5 redis-cli -h 127.0.0.1 -p "$REDIS_PORT" INFO server | tr -d '\r' | grep -x "process_id:$REDIS_PID"; }
 
-# Everything `weed mini` would put on a standard port or into /tmp is moved or
-# switched off. Every bucket takes volumes of its own, hence many small ones.
+# Everything that `weed mini` would put on a standard port or into /tmp is moved or
+# turned off. Every bucket uses volumes of its own, hence many small ones.
 start_seaweedfs() {
   local home=$PASTE_CLEANUP_RUN/seaweedfs
   mkdir "$home"
@@ -376,7 +379,7 @@ announce_servers() {
   export REDIS_URL=redis://127.0.0.1:$REDIS_PORT AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT
 }
 
-# What tests/support reads: the maintenance database, and where the programs are.
+# Sets what tests/support reads: the maintenance database and the paths of the programs.
 announce_servers_to_tests() {
   announce_programs_to_tests
   export PASTE_CLEANUP_TEST_DATABASE_URL=${DATABASE_URL%/*}/postgres
@@ -400,24 +403,25 @@ end_servers() {
   local tenths=20
   signal TERM
   stop_postgres
-  while [[ -n $(jobs -rp; family) ]] && ((tenths-- > 0)); do sleep 0.1; done
+  while [[ -n $(jobs -rp; descendants) ]] && ((tenths-- > 0)); do sleep 0.1; done
   signal KILL
-  stop_postgres # its start may have been under way
+  stop_postgres # again: it may just have been starting
   wait 2>/dev/null
-  # SeaweedFS removes these itself, but not when it is killed.
+  # SeaweedFS removes these sockets itself, unless it is killed.
   local port
   for port in ${S3_PORT:+"$S3_PORT" "${WEED_PORTS[@]}"}; do rm -f /tmp/seaweedfs-*-"$((port + 10000))".sock; done
 }
 
 signal() {
   local pid
-  for pid in $(jobs -rp; family); do kill -s "$1" "$pid" 2>/dev/null; done
+  for pid in $(jobs -rp; descendants); do kill -s "$1" "$pid" 2>/dev/null; done
   return 0
 }
 
-# Whatever was started from here, at any depth: the name of our folder, which no
-# other run shares, is in its environment. (Ours was set too late to be in it.)
-family() {
+# Prints the pids of all processes started from here, at any depth: their
+# environment contains the name of our folder, which no other run shares. (That of
+# this script does not: the variable was set after its start.)
+descendants() {
   env -u PASTE_CLEANUP_RUN grep -slzxF "PASTE_CLEANUP_RUN=$PASTE_CLEANUP_RUN" /proc/[0-9]*/environ | cut -d / -f 3
 }
 

@@ -1,6 +1,6 @@
-//! The kit in `ops/` and docker-compose.yml against the programs themselves: every variable that it
-//! names exists, every value and every command line is accepted, and cron mails only what matters.
-//! (`ops/check-deployment` lets the tools that those files are written for look at them.)
+//! Checks the deployment files in `ops/` and docker-compose.yml against the programs: every variable that they
+//! name exists, every value and every command line is accepted, and cron mails only what matters.
+//! (`ops/check-deployment` checks them with the tools that they are written for.)
 
 mod support;
 
@@ -23,8 +23,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(root(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All files of the kit and the README, with their texts.
-fn kit() -> Vec<(PathBuf, String)> {
+/// All deployment files and the README, with their texts.
+fn deployment_files() -> Vec<(PathBuf, String)> {
     let mut files = vec![root("docker-compose.yml"), root("README.md")];
     let mut folders = vec![root("ops")];
     while let Some(folder) = folders.pop() {
@@ -46,17 +46,17 @@ fn variables(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_variable_that_the_kit_names_exists() {
+fn every_variable_in_the_deployment_files_exists() {
     let known = default_toml();
     let mut named = 0;
-    for (path, text) in kit() {
+    for (path, text) in deployment_files() {
         for name in variables(&text) {
             let exists = name == "CLEANUP_CONFIG" || known.contains(&format!("`{name}`"));
             assert!(exists, "{} names {name}, which is no setting", path.display());
             named += 1;
         }
     }
-    assert!(named > 30, "only {named} were found: is the kit still where it was?");
+    assert!(named > 30, "only {named} were found: were the deployment files moved?");
 }
 
 /// The `NAME: value` lines of a YAML file, for these prefixes.
@@ -69,7 +69,7 @@ fn environment(yaml: &str) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn every_value_that_the_kit_sets_is_accepted() {
+async fn every_value_in_the_deployment_files_is_accepted() {
     for file in ["docker-compose.yml", "ops/kubernetes/settings.yaml"] {
         let yaml = read(file);
         let settings = environment(&yaml);
@@ -102,11 +102,11 @@ fn command_lines(text: &str) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn every_command_line_of_the_kit_is_accepted() {
+async fn every_command_line_of_the_deployment_files_is_accepted() {
     let mut seen = 0;
-    for (path, text) in kit() {
+    for (path, text) in deployment_files() {
         for line in command_lines(&text) {
-            // Flags and values are read in order: a wrong one is refused before the help is asked for.
+            // Flags and values are parsed in order: a wrong one is refused before `--help` is reached.
             let arguments: Vec<&str> =
                 line[1..].iter().map(String::as_str).chain(["--help"]).collect();
             let ended = Process::new(&line[0]).args(&arguments).output().await;
@@ -117,8 +117,7 @@ async fn every_command_line_of_the_kit_is_accepted() {
     assert!(seen >= 10, "only {seen} were found");
 }
 
-/// The programs' command lines in a document: in `…`, or after `$ `. Names in capitals stand for
-/// something.
+/// The programs' command lines in a document: in `…`, or after `$ `. Names in capitals are placeholders.
 fn shown_commands(text: &str) -> Vec<Vec<String>> {
     let inline = text.split('`').skip(1).step_by(2);
     let console = text.lines().filter_map(|line| line.trim().strip_prefix("$ "));
@@ -141,7 +140,7 @@ fn shown_commands(text: &str) -> Vec<Vec<String>> {
 #[tokio::test]
 async fn every_command_that_the_documents_show_is_accepted() {
     let mut seen = 0;
-    for (path, text) in kit() {
+    for (path, text) in deployment_files() {
         let is_document = path.extension().is_some_and(|ending| ending == "md" || ending == "yml");
         for line in shown_commands(&text).into_iter().filter(|_| is_document) {
             let arguments: Vec<&str> =
@@ -239,7 +238,7 @@ impl Cron {
         mail
     }
 
-    /// With cron's shell, and with nothing in the environment but what cron and the crontab set.
+    /// Runs a job with cron's shell, and with only the variables that cron and the crontab set.
     async fn run(&self, command: &str, set: &[(&str, &str)]) -> String {
         let home = self.home.to_str().expect("a path");
         let programs = Path::new(env!("CARGO_BIN_EXE_cleanup-worker")).parent().expect("a folder");
@@ -249,8 +248,8 @@ impl Cron {
         shell.env("CLEANUP_CONFIG", self.home.join("cleanup.toml"));
         shell.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
         let output = shell.current_dir(home).output().await.expect("run sh");
-        let said = [output.stdout, output.stderr].concat();
-        String::from_utf8(said).expect("text")
+        let printed = [output.stdout, output.stderr].concat();
+        String::from_utf8(printed).expect("text")
     }
 }
 
@@ -279,7 +278,7 @@ async fn cron_mails_nothing_while_the_fleet_is_paused() {
 }
 
 #[tokio::test]
-async fn cron_mails_a_few_lines_that_say_why_when_a_night_failed() {
+async fn cron_mails_a_few_lines_with_the_reason_after_a_failed_night() {
     let world = World::new().await;
     let cron = Cron::new(&world);
     cron.configure(&format!("postgres://u@{NOWHERE}/d"), &world);

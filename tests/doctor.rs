@@ -1,5 +1,5 @@
-//! `cleanupctl doctor` on real servers: what is wrong is found, said with its remedy, and nothing
-//! that still can be looked at is left out.
+//! `cleanupctl doctor` on real servers: each problem is found and printed with its remedy, and a failed
+//! check leaves out only the checks that depend on it.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{
     *,
 };
 
-/// A healthy server, and a world on it.
+/// A server without findings, and a world on it.
 async fn healthy() -> (Postgres, World) {
     let server = Postgres::start(&["fsync = on"]).await;
     let world = World::on_server(&server).await;
@@ -40,11 +40,11 @@ async fn healthy_dependencies_are_all_ok_before_and_after_the_first_run() {
     assert_eq!(ran.code(), 0, "{}", ran.stderr());
     let after = diagnose(world.program("cleanupctl")).await;
     after.assert_only(0, &[]);
-    after.assert_says("bucket binding", "ok", &["belongs to", &world.bucket]);
+    after.assert_says("bucket binding", "ok", &["bound to", &world.bucket]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eyes_get_one_line_per_check() {
+async fn text_output_has_one_line_per_check() {
     let world = World::new().await;
     let ended = world.program("cleanupctl").args(&["doctor"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
@@ -57,11 +57,11 @@ async fn eyes_get_one_line_per_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_asynchronous_standby_is_a_warning_that_says_what_can_be_lost() {
+async fn an_asynchronous_standby_is_a_warning_that_names_what_can_be_lost() {
     let (_primary, world, _standby) = with_standby().await;
     let findings = diagnose(world.program("cleanupctl")).await;
     findings.assert_only(0, &["standbys"]);
-    let words = ["1 connected, none", "take back a decrement", "synchronous_standby_names"];
+    let words = ["1 connected, none", "undo a decrement", "synchronous_standby_names"];
     findings.assert_says("standbys", "warning", &words);
 }
 
@@ -83,7 +83,7 @@ async fn a_synchronous_standby_is_ok_and_a_failure_once_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_may_not_see_it_all_is_told_so() {
+async fn a_role_that_may_not_see_the_standbys_gets_a_warning_with_the_grant() {
     let (_primary, world, _standby) = with_standby().await;
     let roles = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
     assert_eq!(roles.code(), 0, "{}", roles.stderr());
@@ -101,14 +101,14 @@ async fn a_role_that_may_not_see_it_all_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_is_a_failure_and_is_looked_at_all_the_same() {
+async fn a_read_only_server_is_a_failure_and_is_still_checked() {
     let (primary, world, standby) = with_standby().await;
     let caught_up = "SELECT count(*) = 1 FROM pg_stat_replication
                      WHERE replay_lsn >= pg_current_wal_insert_lsn()";
     world.until("the standby has it all", caught_up).await;
     let url = standby.url(&world.name);
     let findings = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    findings.assert_only(1, &["writes", "standbys", "bodies"]);
+    findings.assert_only(1, &["writes", "standbys", "objects"]);
     findings.assert_says("writes", "failure", &["a standby", "name the primary"]);
     findings.assert_says("standbys", "left_out", &["only the primary"]);
     let options = "options=-c%20default_transaction_read_only%3Don";
@@ -126,7 +126,7 @@ async fn a_server_that_does_not_wait_for_its_disk_is_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
+async fn an_unavailable_postgres_leaves_out_its_own_checks_only() {
     let world = World::new().await;
     let url = format!("postgres://night:secret@127.0.0.1:{}/pastes", free_port());
     let findings = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
@@ -146,7 +146,7 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
         "tables",
         "content rows",
         "bucket binding",
-        "bodies",
+        "objects",
         "pause",
         "claims",
         "dead letters",
@@ -155,27 +155,30 @@ async fn a_postgres_that_is_away_leaves_its_checks_out_and_the_others_in() {
     findings.assert_only(1, &[&["postgres"][..], &needing].concat());
     findings.assert_says("postgres", "failure", &[&address_of(&url), "check that it runs"]);
     for check in needing {
-        findings.of(check)["verdict"].as_str().filter(|said| *said == "left_out").expect(check);
+        findings.of(check)["verdict"]
+            .as_str()
+            .filter(|verdict| *verdict == "left_out")
+            .expect(check);
     }
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_away_is_a_warning_unless_workers_wait_for_it() {
+async fn an_unavailable_redis_is_a_warning_unless_workers_wait_for_it() {
     let world = World::new().await;
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
     let doctor = || world.program("cleanupctl").env("REDIS_URL", &url);
     let findings = diagnose(doctor()).await;
     findings.assert_only(0, &["durability", "redis", "redis lock", "redis memory", "redis clock"]);
-    findings.assert_says("redis", "warning", &["without their lock", "REDIS_URL"]);
+    findings.assert_says("redis", "warning", &["without the lock", "REDIS_URL"]);
     let findings = diagnose(doctor().env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")).await;
     findings.assert_only(1, &["durability", "redis", "redis lock", "redis memory", "redis clock"]);
-    findings.assert_says("redis", "failure", &["workers wait for it"]);
+    findings.assert_says("redis", "failure", &["workers wait for Redis"]);
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_that_nobody_vacuums_are_a_warning() {
+async fn tables_without_autovacuum_are_a_warning() {
     let world = World::new().await;
     world.run_sql("ALTER TABLE pastes SET (autovacuum_enabled = false)").await;
     let findings = diagnose(world.program("cleanupctl")).await;
@@ -183,7 +186,7 @@ async fn tables_that_nobody_vacuums_are_a_warning() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_lacks_a_right_is_told_which_and_what_would_give_it() {
+async fn a_missing_privilege_is_named_with_the_grant_that_gives_it() {
     let (_server, world) = healthy().await;
     world.run_sql("CREATE ROLE night LOGIN; CREATE ROLE \"Day\" LOGIN").await;
     let login = |name: &str| {
@@ -197,7 +200,7 @@ async fn a_login_that_lacks_a_right_is_told_which_and_what_would_give_it() {
     world.run_sql("GRANT cleanup_worker TO night").await;
     let can = diagnose(login("night")).await;
     can.assert_only(0, &[]);
-    can.assert_says("rights", "ok", &["night has what a worker needs"]);
+    can.assert_says("rights", "ok", &["night has all privileges that a worker needs"]);
     world.run_sql("REVOKE UPDATE (pending_s3_key) ON pastes FROM cleanup_worker").await;
     let lacks = diagnose(login("night")).await;
     lacks.assert_only(1, &["rights"]);
@@ -216,7 +219,7 @@ async fn a_login_that_lacks_a_right_is_told_which_and_what_would_give_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_that_doctor_asks_for_are_those_that_the_workers_group_has() {
+async fn doctor_checks_exactly_the_privileges_of_the_role_cleanup_worker() {
     let world = World::new().await;
     let granted = "
         SELECT format('%s on %s', privilege_type, relname) FROM pg_class, aclexplode(relacl)
@@ -224,17 +227,17 @@ async fn the_rights_that_doctor_asks_for_are_those_that_the_workers_group_has() 
         UNION ALL
         SELECT format('%s (%s) on %s', privilege_type, attname, attrelid::regclass)
         FROM pg_attribute, aclexplode(attacl) WHERE grantee = 'cleanup_worker'::regrole";
-    let asked = include_str!("../sql/queries/doctor/rights.sql");
+    let checked = include_str!("../sql/queries/doctor/rights.sql");
     let sorted = |rows: Vec<tokio_postgres::Row>| {
         rows.iter().map(|row| row.get(0)).collect::<std::collections::BTreeSet<String>>()
     };
-    let (granted, asked) =
-        (world.db.query(granted, &[]).await.expect("granted"), world.db.query(asked, &[]).await);
-    assert_eq!(sorted(asked.expect("asked")), sorted(granted));
+    let granted = world.db.query(granted, &[]).await.expect("granted");
+    let checked = world.db.query(checked, &[]).await.expect("checked");
+    assert_eq!(sorted(checked), sorted(granted));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_wants_the_other_checksum_is_a_failure_that_names_the_setting() {
+async fn a_store_that_needs_the_other_checksum_is_a_failure_that_names_the_setting() {
     let world = World::new().await;
     let s3 = FaultyS3::start(&world, Mood::Checksum { md5: true }).await;
     let doctor = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
@@ -248,7 +251,7 @@ async fn a_store_that_wants_the_other_checksum_is_a_failure_that_names_the_setti
     md5.assert_says("bucket", "failure", &words);
     s3.mood(Mood::Fine);
     diagnose(doctor()).await.assert_says("bucket", "ok", &["with either checksum"]);
-    assert_eq!(s3.calls(), 0, "only keys that cannot exist were named");
+    assert_eq!(s3.calls(), 0, "only keys that cannot exist were deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,13 +266,13 @@ async fn a_store_without_bulk_deletion_is_a_failure_for_doctor_and_for_a_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn times_that_are_legal_but_unwise_and_plain_text_are_warnings() {
+async fn unwise_timeouts_and_plain_text_connections_are_warnings() {
     let world = World::new().await;
     let doctor = world.program("cleanupctl").env("CLEANUP_WATCHDOG_STUCK_AFTER", "3d");
     let findings = diagnose(doctor.env("REDIS_URL", "redis://:secret@cache.invalid:1")).await;
     let words = ["longer than a day", "set CLEANUP_WATCHDOG_STUCK_AFTER=2h"];
     findings.assert_says("deadlines", "warning", &words);
-    let words = ["Redis (cache.invalid:1)", "say rediss:// in REDIS_URL"];
+    let words = ["Redis (cache.invalid:1)", "use rediss:// in REDIS_URL"];
     findings.assert_says("encryption", "warning", &words);
     assert!(!findings.0.stdout().contains("secret"), "{}", findings.0.stdout());
 }

@@ -1,5 +1,5 @@
-//! Hostile short codes, hashes and keys pass through unharmed, and take nothing with them; what
-//! others say about them stays on one line and obeys nobody.
+//! Hostile short codes, hashes and keys are deleted exactly, with nothing else; error texts that contain them
+//! stay on one line and cannot control a terminal.
 
 mod support;
 
@@ -59,7 +59,7 @@ const NAMES: [&str; 38] = [
     "<Key>x</Key>",
     "&amp;",
 ];
-/// What a careless reading of those would hit.
+/// What a careless interpretation of those would delete.
 const NEIGHBOURS: [&str; 16] = [
     "anything",
     "a",
@@ -79,19 +79,19 @@ const NEIGHBOURS: [&str; 16] = [
     "n",
 ];
 
-/// As told, and one of a kilobyte.
+/// The names above, and one of a kilobyte.
 fn hostile() -> Vec<String> {
     let long = "long\u{1b}'*/".repeat(128);
     NAMES.iter().map(ToString::to_string).chain([long]).collect()
 }
 
-/// A hash that is no hash: the name's own bytes, with a NUL.
+/// Not a hash: the bytes of the name, with a NUL.
 fn odd_hash(name: &str) -> Vec<u8> {
     [name.as_bytes(), b"\0'"].concat()
 }
 
-/// A key with the name in it, as far as SeaweedFS takes it: a kilobyte in all, folders need names,
-/// and of a key with a backslash it only says that it has deleted it.
+/// A key that contains the name, within the limits of SeaweedFS: at most a kilobyte, no empty folder names,
+/// no backslash (it reports such a key as deleted, but keeps it).
 fn key_for(folder: &str, name: &str) -> String {
     let name: String = name.chars().take(1000).collect::<String>().replace('\\', "…");
     let named = |part| if matches!(part, "" | "." | "..") { "…" } else { part };
@@ -110,7 +110,7 @@ async fn redis(world: &World) -> redis::aio::MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("Redis")
 }
 
-/// A paste with an object and a cache entry. `None` if the store itself does not take such a key.
+/// Adds a paste with an object and a cache entry. `None` if the store does not accept such a key.
 async fn put(world: &World, code: &str, hash: &[u8], key: &str, expires: Expires) -> Option<()> {
     world.upload(key, code).await;
     if world.object(key).await.as_deref() != Some(code) {
@@ -122,7 +122,7 @@ async fn put(world: &World, code: &str, hash: &[u8], key: &str, expires: Expires
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_names_go_with_all_they_have_and_their_look_alikes_stay() {
+async fn hostile_names_are_deleted_completely_and_their_look_alikes_stay() {
     let world = World::new().await;
     let mut alive = BTreeMap::new();
     for name in NEIGHBOURS {
@@ -155,37 +155,37 @@ async fn hostile_names_go_with_all_they_have_and_their_look_alikes_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_with_dots_in_it_never_takes_the_object_it_would_name_as_a_path() {
+async fn a_key_with_dots_never_deletes_the_object_it_would_name_as_a_path() {
     let world = World::new().await;
     for key in ["k/b", "k/c"] {
         put(&world, key, &hash(key), key, Never).await.expect(key);
     }
-    // SeaweedFS holds no such objects, and must not take others for them.
+    // SeaweedFS cannot store such keys, and must not delete others instead.
     for key in ["k/a/../b", "k/./c", "./k/b", "../k/c", "k/b/.", "k/a/..%2fb", "%6b/b", "k\\b"] {
         world.put_row(key, &hash(key), Some(key), 1, Ago(60.0)).await;
     }
     let run = world.program("cleanup-worker").args(&["run", "--format", "json"]);
     let ended = run.env("CLEANUP_WORKER_MAX_ATTEMPTS", "1").output().await;
     let left = &ended.json()["left"];
-    // Those with another spelling of a live key wait for it; the others are done with.
+    // Those that are another spelling of a live key back off; the others are deleted.
     assert_eq!((&left["due"], &left["backing_off"]), (&0.into(), &6.into()), "{left}");
     for key in ["k/b", "k/c"] {
         assert_eq!(world.object(key).await.as_deref(), Some(key), "{}", ended.stderr());
     }
 }
 
-/// Said by S3, Postgres, Redis, or the one who paused the fleet.
+/// A text from S3, Postgres, Redis, or the reason of a pause.
 const INSULT: &str = "no\nFORGED line\r\n\u{9b}31m\u{202e}\u{85}";
 
 fn is_harmless(text: &str) -> bool {
-    let obeyed = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2028}');
-    !text.chars().any(obeyed) && !text.starts_with("FORGED")
+    let controls = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2028}');
+    !text.chars().any(controls) && !text.starts_with("FORGED")
 }
 
-/// Every line is one of the program's own, whatever was said by others.
+/// Asserts that every line is one of the program's own, whatever texts it contains.
 fn assert_harmless(ended: &Ended, format: &str) {
     let (stdout, stderr) = (ended.stdout(), ended.stderr());
-    assert!(stderr.contains("FORGED"), "it should be quoted: {stderr}");
+    assert!(stderr.contains("FORGED"), "the text should be in it: {stderr}");
     for line in stderr.split('\n').filter(|line| !line.is_empty()) {
         assert!(is_harmless(line), "{line:?}");
         let own = match format {
@@ -200,7 +200,7 @@ fn assert_harmless(ended: &Ended, format: &str) {
     assert!(stdout.split('\n').all(is_harmless), "{stdout:?}");
 }
 
-/// A run whose rows fail for reasons that are told in hostile words.
+/// A run whose rows fail with hostile error texts.
 async fn insulted(world: &World, s3: &FaultyS3, redis: &str, format: &str) -> Ended {
     world
         .program("cleanup-worker")
@@ -214,7 +214,7 @@ async fn insulted(world: &World, s3: &FaultyS3, redis: &str, format: &str) -> En
         .await
 }
 
-/// Answers whatever it is asked with an error in hostile words.
+/// Answers every command with a hostile error text.
 async fn rude_redis() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let address = listener.local_addr().expect("address");
@@ -233,7 +233,7 @@ async fn rude_redis() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_s3_postgres_and_redis_say_forges_no_line_and_moves_no_cursor() {
+async fn texts_of_s3_postgres_and_redis_forge_no_line_and_move_no_cursor() {
     for format in ["text", "json"] {
         let world = World::new().await;
         let s3 = FaultyS3::start(&world, Mood::Fine).await;
@@ -264,7 +264,7 @@ async fn what_s3_postgres_and_redis_say_forges_no_line_and_moves_no_cursor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_that_says_why_a_program_gave_up_is_one_line_whoever_wrote_it() {
+async fn the_reason_why_a_program_stopped_is_one_line_whatever_it_contains() {
     let world = World::new().await;
     let reason = "UPDATE cleanup_fleet SET paused_at = now(), pause_reason = $1";
     world.db.execute(reason, &[&INSULT]).await.expect("pause");

@@ -23,11 +23,11 @@ async fn doctor(world: &World) -> Findings {
     diagnose(world.program("cleanupctl")).await
 }
 
-/// What `explain` says is wrong with a paste.
+/// The inconsistencies that `explain` prints for a paste.
 async fn wrong(world: &World, short_code: &str) -> String {
     let args = ["explain", short_code, "--format", "json"];
-    let told = world.program("cleanupctl").args(&args).output().await.json();
-    let wrong = told["wrong"].as_array().expect("a list").iter();
+    let explained = world.program("cleanupctl").args(&args).output().await.json();
+    let wrong = explained["wrong"].as_array().expect("a list").iter();
     wrong.map(|wrong| wrong.as_str().expect("text")).collect::<Vec<_>>().join("\n")
 }
 
@@ -42,7 +42,7 @@ fn assert_done(ended: &Ended) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
+async fn a_database_that_was_not_migrated_is_a_failure_with_the_command() {
     let world = World::new().await;
     let (url, _empty) = empty_database().await;
     let program = || world.program("cleanupctl").env("DATABASE_URL", &url);
@@ -56,14 +56,14 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
         "content rows",
         "times",
         "bucket binding",
-        "bodies",
+        "objects",
         "pause",
         "claims",
         "dead letters",
         "unclaimable",
     ];
     findings.assert_only(1, &[&["schema", "durability"][..], &needing].concat());
-    findings.assert_says("schema", "failure", &["not there", "run `cleanupctl migrate`"]);
+    findings.assert_says("schema", "failure", &["do not exist", "run `cleanupctl migrate`"]);
     for check in needing {
         findings.assert_says(check, "left_out", &["schema"]);
     }
@@ -72,7 +72,7 @@ async fn a_database_that_was_not_migrated_is_a_failure_that_says_how_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_is_missing_is_a_failure_until_migrate_has_built_it_again() {
+async fn a_missing_index_is_a_failure_until_migrate_has_rebuilt_it() {
     let world = World::new().await;
     world.run_sql("DROP INDEX pastes_due_idx").await;
     let findings = doctor(&world).await;
@@ -87,18 +87,18 @@ async fn an_index_that_is_missing_is_a_failure_until_migrate_has_built_it_again(
 async fn a_bucket_that_does_not_exist_is_a_failure_that_names_the_setting() {
     let world = World::new().await;
     let findings = diagnose(world.program("cleanupctl").env("S3_BUCKET", "no-such-bucket")).await;
-    findings.assert_only(1, &["durability", "bucket", "versions", "bodies"]);
+    findings.assert_only(1, &["durability", "bucket", "versions", "objects"]);
     findings.assert_says("bucket", "failure", &["does not exist", "S3_BUCKET"]);
     findings.assert_says("versions", "left_out", &["the bucket does not exist"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_does_not_answer_is_a_failure_that_names_the_setting() {
+async fn an_unavailable_store_is_a_failure_that_names_the_setting() {
     let world = World::new().await;
     let proxy = Proxy::start("127.0.0.1:1").await;
     let away = format!("http://127.0.0.1:{}", proxy.port);
     let findings = diagnose(world.program("cleanupctl").env("AWS_ENDPOINT_URL", &away)).await;
-    findings.assert_only(1, &["durability", "bucket", "versions", "bodies"]);
+    findings.assert_only(1, &["durability", "bucket", "versions", "objects"]);
     findings.assert_says("bucket", "failure", &["S3 is unavailable", "AWS_ENDPOINT_URL"]);
 }
 
@@ -108,7 +108,7 @@ async fn a_bucket_that_belongs_to_another_database_is_a_failure_that_names_both(
     assert_done(&world.program("cleanup-worker").args(&["run"]).output().await);
     let program = || world.program("cleanupctl").env("S3_BUCKET", &other.bucket);
     let findings = diagnose(program()).await;
-    findings.assert_only(1, &["durability", "bucket binding", "bodies"]);
+    findings.assert_only(1, &["durability", "bucket binding", "objects"]);
     let words = [&*world.bucket, &*other.bucket, "correct S3_BUCKET", "--rebind-bucket"];
     findings.assert_says("bucket binding", "failure", &words);
     assert_done(&program().args(&["migrate", "--rebind-bucket"]).output().await);
@@ -116,7 +116,7 @@ async fn a_bucket_that_belongs_to_another_database_is_a_failure_that_names_both(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_deletion_is_a_failure_that_names_the_right() {
+async fn a_denied_delete_is_a_failure_that_names_the_permission() {
     let guarded = Guarded::new().await;
     let findings = diagnose(guarded.program("cleanupctl", READER)).await;
     let words = ["S3 refuses to delete", &guarded.world.bucket, "AccessDenied", "s3:DeleteObject"];
@@ -125,7 +125,7 @@ async fn a_denied_deletion_is_a_failure_that_names_the_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_versioned_bucket_is_a_warning_that_says_what_stays() {
+async fn a_versioned_bucket_is_a_warning_that_names_what_is_kept() {
     let world = World::new().await;
     let versioning = aws_sdk_s3::types::VersioningConfiguration::builder()
         .status(aws_sdk_s3::types::BucketVersioningStatus::Enabled)
@@ -138,7 +138,7 @@ async fn a_versioned_bucket_is_a_warning_that_says_what_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_stays_open_is_named_with_what_ends_it() {
+async fn a_long_transaction_is_named_with_the_statement_that_ends_it() {
     let world = World::new().await;
     let mut forgotten = connect(&world.database_url).await;
     forgotten.batch_execute("SET application_name = 'pg_dump'").await.expect("name");
@@ -159,7 +159,7 @@ async fn a_transaction_that_stays_open_is_named_with_what_ends_it() {
     strict().await.assert_says("transactions", "ok", &["none"]);
 }
 
-/// A worker that was killed while S3 deleted for it, and the claim that it left.
+/// Kills a worker while S3 deletes its objects, and returns the open claim.
 async fn kill_a_worker(world: &World) -> i64 {
     world.put("held", "a", Ago(60.0)).await;
     let s3 = FaultyS3::start(world, Mood::Holding).await;
@@ -175,13 +175,13 @@ async fn kill_a_worker(world: &World) -> i64 {
 async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_it_now() {
     let world = World::new().await;
     kill_a_worker(&world).await;
-    doctor(&world).await.assert_says("claims", "ok", &["no worker is silent"]);
+    doctor(&world).await.assert_says("claims", "ok", &["sends heartbeats"]);
     world.expire_leases(40.0).await;
     let worker = world.text("SELECT worker::text FROM deletion_claims").await.expect("a worker");
     let findings = doctor(&world).await;
     findings.assert_only(0, &["durability", "claims"]);
     let reset = format!("`cleanupctl reset --worker {worker}`");
-    let words = [&*worker, "has been silent for", "1 pastes", "not before 1h 59m", &reset];
+    let words = [&*worker, "no heartbeat for", "1 paste\"", "not before 1h 59m", &reset];
     findings.assert_says("claims", "warning", &words);
     let done = world.program("cleanupctl").args(&["reset", "--worker", &worker]).output().await;
     assert_done(&done);
@@ -189,18 +189,18 @@ async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_worker_that_no_watchdog_looks_after_is_named_with_the_sweep_to_run() {
+async fn a_killed_worker_without_a_watchdog_is_named_with_the_sweep_to_run() {
     let world = World::new().await;
     kill_a_worker(&world).await;
     world.expire_leases(2.0 * 3600.0 + 61.0).await;
-    let words = ["silent for 2h 1m", "start cleanup-watchdog", "`cleanup-watchdog --once`"];
+    let words = ["no heartbeat for 2h 1m", "start cleanup-watchdog", "`cleanup-watchdog --once`"];
     doctor(&world).await.assert_says("claims", "warning", &words);
     assert_done(&world.program("cleanup-watchdog").args(&["--once"]).output().await);
     doctor(&world).await.assert_only(0, &["durability"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_letter_is_a_warning_that_says_why_it_died_and_what_to_run() {
+async fn a_dead_letter_is_a_warning_with_its_error_and_the_command() {
     let world = World::new().await;
     let key = world.put("locked", "a", Ago(60.0)).await;
     let s3 = FaultyS3::start(&world, Mood::Refusing { text: key, code: "ObjectLocked" }).await;
@@ -209,8 +209,13 @@ async fn a_dead_letter_is_a_warning_that_says_why_it_died_and_what_to_run() {
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     let findings = doctor(&world).await;
     findings.assert_only(0, &["durability", "dead letters"]);
-    let words =
-        ["1 pastes", "locked", "ObjectLocked", "`cleanupctl dead-letters`", "requeue --all"];
+    let words = [
+        "1 paste failed permanently",
+        "locked",
+        "ObjectLocked",
+        "`cleanupctl dead-letters`",
+        "requeue --all",
+    ];
     findings.assert_says("dead letters", "warning", &words);
     let again = world.program("cleanupctl").args(&["requeue", "--all"]).output().await;
     assert_done(&again);
@@ -230,7 +235,7 @@ async fn a_paused_fleet_is_a_warning_with_the_reason_until_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_added_to_the_tables_and_is_in_the_way_is_a_failure_until_it_is_removed() {
+async fn a_constraint_that_blocks_the_cleanup_is_a_failure_until_it_is_removed() {
     let world = World::new().await;
     world.run_sql("ALTER TABLE pastes ALTER content_hash SET NOT NULL").await;
     let findings = doctor(&world).await;
@@ -243,7 +248,7 @@ async fn what_somebody_added_to_the_tables_and_is_in_the_way_is_a_failure_until_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_could_not_start_is_remembered_with_its_reason() {
+async fn a_run_that_could_not_start_is_recorded_with_its_reason() {
     let world = World::new().await;
     let worker = world.program("cleanup-worker").args(&["run"]).env("S3_BUCKET", "no-such-bucket");
     assert_eq!(worker.output().await.code(), 1);
@@ -255,63 +260,66 @@ async fn a_run_that_could_not_start_is_remembered_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_drifted_is_named_with_what_becomes_of_it() {
+async fn a_drifted_count_is_named_with_what_corrects_it() {
     let world = World::new().await;
     world.put("one", "shared", In(60.0)).await;
     world.put("two", "shared", In(60.0)).await;
     assert_eq!(wrong(&world, "one").await, "");
     world.run_sql("UPDATE content SET ref_count = 5").await;
-    let high =
-        ["drift", "ref_count is 5", "2 pastes hold", "stay for good: `cleanupctl audit --repair`"];
+    let high = [
+        "drift",
+        "ref_count is 5",
+        "2 references",
+        "never be deleted: `cleanupctl audit --repair`",
+    ];
     assert_says(&wrong(&world, "one").await, &high);
     world.run_sql("UPDATE content SET ref_count = 1").await;
     assert_says(&wrong(&world, "one").await, &["ref_count is 1", "recounts it"]);
     world.run_sql("DELETE FROM content").await;
-    assert_says(&wrong(&world, "one").await, &["drift", "no content row"]);
+    assert_says(&wrong(&world, "one").await, &["drift", "content row does not exist"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_the_bucket_lost_is_named_with_its_key_and_both_ways_out() {
+async fn a_missing_object_is_named_with_its_key_and_both_remedies() {
     let world = World::new().await;
     let key = world.put("it's", "a", In(3600.0)).await;
     world.s3.delete_object().bucket(&world.bucket).key(&key).send().await.expect("lose it");
-    let said = wrong(&world, "it's").await;
+    let text = wrong(&world, "it's").await;
     let give_up = "SELECT paste_expire_now('it''s')";
-    assert_says(&said, &["its body is missing", &key, "from a backup", give_up]);
+    assert_says(&text, &["its object is missing", &key, "from a backup", give_up]);
     world.upload(&key, "a").await;
-    assert_eq!(wrong(&world, "it's").await, "", "brought back");
+    assert_eq!(wrong(&world, "it's").await, "", "restored");
     world.s3.delete_object().bucket(&world.bucket).key(&key).send().await.expect("lose it");
     world.run_sql(give_up).await;
-    assert_says(&wrong(&world, "it's").await, &["its body is missing", "nothing to do: a run"]);
+    assert_says(
+        &wrong(&world, "it's").await,
+        &["its object is missing", "nothing to do: the next run"],
+    );
     assert_done(&world.program("cleanup-worker").args(&["run"]).output().await);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_no_row_knows_and_a_body_without_its_object_are_seen_by_the_doctor() {
+async fn an_orphan_and_a_content_row_without_its_object_are_found_by_the_doctor() {
     let world = World::new().await;
     let store = MemoryS3::start().await;
     world.put_row("live", &hash("a"), Some("k/live"), 1, Never).await;
     store.put("k/live", 1, DAYS);
-    // Where no paste was ever erased, nobody is told to repair.
+    // In a database where no paste was ever erased, doctor does not recommend a repair.
     world.put_row("gone", &hash("b"), Some("k/gone"), 1, Ago(60.0)).await;
     let program = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &store.url);
     let bind = world.program("cleanup-worker").env("AWS_ENDPOINT_URL", &store.url);
     assert_done(&bind.args(&["run"]).output().await);
-    let looked_at = ["nothing is wrong of 1 objects and 1 bodies looked at"];
-    diagnose(program()).await.assert_says("bodies", "ok", &looked_at);
-    store.put("k/nobody's", 1, DAYS);
+    let nothing = ["nothing wrong in a sample of 1 object and 1 content row"];
+    diagnose(program()).await.assert_says("objects", "ok", &nothing);
+    store.put("k/orphan", 1, DAYS);
     store.put("k/just uploaded", 1, Duration::ZERO);
     let remedy = ["`cleanupctl audit`", "`cleanupctl audit --repair`"];
     let found = diagnose(program()).await;
-    found.assert_says(
-        "bodies",
-        "warning",
-        &["1 objects are known to no row", remedy[0], remedy[1]],
-    );
+    found.assert_says("objects", "warning", &["1 orphan\"", remedy[0], remedy[1]]);
     assert_done(&program().args(&["audit", "--repair"]).output().await);
-    diagnose(program()).await.assert_says("bodies", "ok", &[]);
+    diagnose(program()).await.assert_says("objects", "ok", &[]);
     store.remove("k/live");
     let found = diagnose(program()).await;
-    found.assert_says("bodies", "warning", &["1 bodies have no object", remedy[0]]);
+    found.assert_says("objects", "warning", &["1 content row without an object", remedy[0]]);
 }

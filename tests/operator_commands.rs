@@ -1,5 +1,5 @@
-//! The operator's operator commands: pause and resume, dead letters, a reset by hand. Each does what it says,
-//! refuses what would do harm, and says what to do instead.
+//! The operator commands: pause and resume, dead letters, requeue, reset. Each refuses what would do harm,
+//! and prints what to do instead.
 
 mod support;
 
@@ -9,7 +9,7 @@ async fn ctl(world: &World, args: &[&str]) -> Ended {
     world.program("cleanupctl").args(args).output().await
 }
 
-/// Pastes that failed for good, each for a reason of its own.
+/// Adds pastes that failed permanently, each with an error of its own.
 async fn dead_letters(world: &World, count: i32) {
     world.put_many(count, count).await;
     world
@@ -21,7 +21,7 @@ async fn dead_letters(world: &World, count: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_fleet_claims_nothing_and_says_why_until_it_is_resumed() {
+async fn a_paused_fleet_claims_nothing_and_prints_the_reason_until_it_is_resumed() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let paused = ctl(&world, &["pause", "--reason", "restoring a backup"]).await;
@@ -63,11 +63,11 @@ async fn dead_letters_are_listed_with_their_errors_and_no_other_pastes() {
     let list = ctl(&world, &["dead-letters", "--format", "json"]).await.json();
     let letters = list["dead_letters"].as_array().expect("an array").clone();
     assert_eq!((letters.len(), &list["more"]), (3, &false.into()));
-    let told = |letter: &serde_json::Value| {
+    let listed = |letter: &serde_json::Value| {
         let code = letter["short_code"].as_str().expect("a code").to_string();
         letter["last_error"] == format!("AccessDenied: hold {code}") && letter["attempts"] == 5
     };
-    assert!(letters.iter().all(told), "{letters:?}");
+    assert!(letters.iter().all(listed), "{letters:?}");
     let first = ctl(&world, &["dead-letters", "--limit", "1"]).await.stdout();
     assert!(first.contains("there are more") && first.contains("cleanupctl requeue"), "{first}");
 }
@@ -87,7 +87,7 @@ async fn a_requeued_dead_letter_gets_one_more_attempt_and_the_others_none() {
     assert_eq!(ended.code(), 1, "it is gone");
     assert!(ended.stdout().contains(&code), "{}", ended.stdout());
     let filtered = ctl(&world, &["requeue", "--error-contains", "no such error"]).await;
-    assert!(filtered.stdout().starts_with("0 pastes"), "{}", filtered.stdout());
+    assert!(filtered.stdout().starts_with("requeued 0 pastes"), "{}", filtered.stdout());
     let all =
         ctl(&world, &["requeue", "--error-contains", "AccessDenied", "--format", "json"]).await;
     assert_eq!(all.json()["requeued"], 3);
@@ -123,15 +123,15 @@ async fn requeued_pastes_whose_workers_died_are_claimed_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requeue_without_saying_which_is_refused() {
+async fn requeue_without_a_selection_is_refused() {
     let world = World::new().await;
     dead_letters(&world, 2).await;
-    ctl(&world, &["requeue"]).await.assert_refused(2, &["which ones", "--all"]);
+    ctl(&world, &["requeue"]).await.assert_refused(2, &["no pastes selected", "--all"]);
     assert_eq!(world.count("SELECT count(*) FROM pastes WHERE retry_at < 'infinity'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_dead_worker_is_reset_by_hand_and_its_zombie_is_fenced_off() {
+async fn an_operator_resets_the_claim_of_a_dead_worker_and_its_zombie_is_fenced_off() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let zombie = world.worker().await;
@@ -141,32 +141,32 @@ async fn a_claim_of_a_dead_worker_is_reset_by_hand_and_its_zombie_is_fenced_off(
     let id = claim.fence.claim.to_string();
     let ended = ctl(&world, &["reset", &id]).await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert!(ended.stdout().contains("10 pastes are due again"), "{}", ended.stdout());
+    assert!(ended.stdout().contains("10 pastes due again"), "{}", ended.stdout());
     let lost = zombie.finish(&claim, &Default::default(), &Default::default()).await;
-    assert!(lost.is_err(), "the zombie went on");
+    assert!(lost.is_err(), "the zombie finished its batch");
     world.assert_consistent().await;
-    ctl(&world, &["reset", &id]).await.assert_refused(1, &["reset already"]);
+    ctl(&world, &["reset", &id]).await.assert_refused(1, &["already reset"]);
     world.end_backoff().await;
     drain(&world.worker().await).await;
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_worker_lives_is_not_reset_by_hand() {
+async fn the_claim_of_a_live_worker_is_not_reset_by_an_operator() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     let id = claim.fence.claim.to_string();
-    ctl(&world, &["reset", &id]).await.assert_refused(1, &["seems to live", "--force"]);
+    ctl(&world, &["reset", &id]).await.assert_refused(1, &["seems to be alive", "--force"]);
     carry_out(&worker, &claim).await;
     ctl(&world, &["reset", &id]).await.assert_refused(1, &["is finished"]);
-    ctl(&world, &["reset", "4711"]).await.assert_refused(1, &["no claim 4711"]);
+    ctl(&world, &["reset", "4711"]).await.assert_refused(1, &["claim 4711 does not exist"]);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_a_dead_worker_holds_is_reset_by_its_name_and_nothing_of_a_live_one() {
+async fn all_claims_of_a_dead_worker_are_reset_by_its_uuid_and_none_of_a_live_one() {
     let world = World::new().await;
     world.put_many(40, 40).await;
     let (dead, alive) = (world.worker().await, world.worker().await);
@@ -184,14 +184,14 @@ async fn all_that_a_dead_worker_holds_is_reset_by_its_name_and_nothing_of_a_live
     let done = ctl(&world, &["reset", "--worker", &dead, "--format", "json"]).await.json();
     assert_eq!((done["claims"].as_array().map(Vec::len), &done["pastes"]), (Some(2), &20.into()));
     ctl(&world, &["reset", "--worker", &dead]).await.assert_refused(1, &["no open claim"]);
-    ctl(&world, &["reset", "--worker", &alive]).await.assert_refused(1, &["seems to live"]);
+    ctl(&world, &["reset", "--worker", &alive]).await.assert_refused(1, &["seems to be alive"]);
     let open = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NULL";
-    assert_eq!(world.count(open).await, 2, "those of the live one");
-    assert_eq!(ctl(&world, &["reset"]).await.code(), 2, "one of them must be named");
+    assert_eq!(world.count(open).await, 2, "those of the live worker");
+    assert_eq!(ctl(&world, &["reset"]).await.code(), 2, "a claim or a worker must be named");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operator_commands_need_no_more_than_the_role_that_is_written_down_for_them() {
+async fn the_operator_commands_work_with_the_documented_roles() {
     let world = World::new().await;
     dead_letters(&world, 2).await;
     world.put("due", "a", Ago(60.0)).await;

@@ -1,10 +1,12 @@
-//! Starting: what cannot work says so in one line, within seconds, before anything is claimed.
+//! Starting: a program that cannot work prints one line with the remedy and exits within seconds, before
+//! it claims anything.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
 use support::{process::Ended, proxy::address_of, servers::Redis, *};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// The programs that need a prepared database, as cron would start them.
 const PROGRAMS: [(&str, &[&str]); 4] = [
@@ -13,7 +15,7 @@ const PROGRAMS: [(&str, &[&str]); 4] = [
     ("cleanupctl", &["status"]),
     ("cleanupctl", &["seed", "--pastes", "1"]),
 ];
-/// Those of them that need the bucket, too.
+/// Those that need the bucket, too.
 const BUCKET_PROGRAMS: [(&str, &[&str]); 2] = [PROGRAMS[0], PROGRAMS[3]];
 const WITHIN: Duration = Duration::from_secs(15);
 
@@ -24,7 +26,7 @@ async fn world() -> World {
     world
 }
 
-/// Runs a program that must give up soon with one line that contains these words.
+/// Runs a program that must fail within seconds, with one line that contains these words.
 async fn assert_gives_up(process: Process, words: &[&str]) {
     let started = Instant::now();
     let ended = process.output().await;
@@ -33,13 +35,13 @@ async fn assert_gives_up(process: Process, words: &[&str]) {
     assert!(started.elapsed() < WITHIN, "took {:?}", started.elapsed());
 }
 
-/// Nothing was claimed, deleted or remembered.
+/// Asserts that nothing was claimed or deleted, and that no bucket was bound.
 async fn assert_untouched(world: &World) {
     let claims = world.count("SELECT count(*) FROM deletion_claims").await;
     let due = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 0";
     assert_eq!((claims, world.count(due).await), (0, 1));
     let bound = "SELECT count(*) FROM cleanup_fleet WHERE bucket IS NOT NULL";
-    assert_eq!(world.count(bound).await, 0, "no bucket is remembered");
+    assert_eq!(world.count(bound).await, 0, "no bucket is bound");
     assert_eq!(world.read("due").await.as_deref(), Some("a"));
 }
 
@@ -63,10 +65,10 @@ async fn an_unreachable_postgres_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_that_accepts_but_never_answers_is_given_up() {
+async fn a_postgres_that_accepts_but_never_answers_fails_the_start() {
     let world = world().await;
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let address = silent.local_addr().expect("address").to_string();
+    let unanswering = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let address = unanswering.local_addr().expect("address").to_string();
     let url = format!("postgres://u:p@{address}/pastes");
     let (worker, watchdog, status) = tokio::join!(
         timed(world.program("cleanup-worker").args(&["run"]).env("DATABASE_URL", &url)),
@@ -84,7 +86,7 @@ async fn timed(process: Process) -> Option<Ended> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_said_to_be_wrong() {
+async fn a_wrong_password_is_reported() {
     let world = world().await;
     let url = with_password(&world.database_url, "wrong");
     for (program, args) in PROGRAMS {
@@ -106,7 +108,7 @@ async fn an_unknown_database_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_was_not_migrated_says_how_to() {
+async fn a_database_that_was_not_migrated_is_refused_with_the_command() {
     let world = world().await;
     let (url, empty) = empty_database().await;
     for (program, args) in PROGRAMS {
@@ -148,10 +150,10 @@ async fn an_unreachable_s3_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_that_accepts_but_never_answers_is_given_up() {
+async fn an_s3_that_accepts_but_never_answers_fails_the_start() {
     let world = world().await;
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let endpoint = format!("http://{}", silent.local_addr().expect("address"));
+    let unanswering = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let endpoint = format!("http://{}", unanswering.local_addr().expect("address"));
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &endpoint);
     let ended = timed(run).await.expect("it gives up");
     ended.assert_refused(1, &["S3"]);
@@ -159,7 +161,7 @@ async fn an_s3_that_accepts_but_never_answers_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_bucket_is_named_and_not_remembered() {
+async fn a_missing_bucket_is_named_and_not_bound() {
     let world = world().await;
     let run = world.program("cleanup-worker").args(&["run"]).env("S3_BUCKET", "no-such-bucket");
     let words = ["\"no-such-bucket\" does not exist", "S3_BUCKET", "CLEANUP_S3_BUCKET"];
@@ -168,10 +170,20 @@ async fn a_missing_bucket_is_named_and_not_remembered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn denied_access_is_said_to_be_denied() {
+async fn a_bucket_that_seed_cannot_create_is_named_with_the_reason() {
+    let world = world().await;
+    // S3 allows no name of one letter.
+    let seed = world.program("cleanupctl").args(&["seed", "--pastes", "1"]).env("S3_BUCKET", "b");
+    let words = ["cannot create bucket \"b\"", "InvalidBucketName", "CLEANUP_S3_BUCKET"];
+    assert_gives_up(seed, &words).await;
+    assert_untouched(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_access_to_s3_is_reported() {
     let world = world().await;
     for (variable, value) in
-        [("AWS_SECRET_ACCESS_KEY", "wrong-wrong"), ("AWS_ACCESS_KEY_ID", "nobody")]
+        [("AWS_SECRET_ACCESS_KEY", "wrong-wrong"), ("AWS_ACCESS_KEY_ID", "unknown")]
     {
         for (program, args) in BUCKET_PROGRAMS {
             let process = world.program(program).args(args).env(variable, value);
@@ -183,21 +195,87 @@ async fn denied_access_is_said_to_be_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_credentials_are_said_to_be_missing() {
+async fn missing_credentials_are_one_line_that_names_them_and_the_remedy() {
     let world = world().await;
-    let run = world.program("cleanup-worker").args(&["run"]);
-    let run = run.without("AWS_ACCESS_KEY_ID").without("AWS_SECRET_ACCESS_KEY");
-    let run =
-        run.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
-    assert_gives_up(run, &["redentials"]).await;
+    for (program, args) in BUCKET_PROGRAMS {
+        let process = world.program(program).args(args);
+        let process = process.without("AWS_ACCESS_KEY_ID").without("AWS_SECRET_ACCESS_KEY");
+        let process = process.env("AWS_EC2_METADATA_DISABLED", "true");
+        let process = process
+            .env("AWS_CONFIG_FILE", "/dev/null")
+            .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
+        let ended = process.output().await;
+        let words = ["no AWS credentials found", &world.bucket, "AWS_ACCESS_KEY_ID", "AWS_PROFILE"];
+        ended.assert_refused(1, &words);
+        let line = ended.stderr();
+        for dump in ["dispatch", "provider", "Attempted", "AWS_ENDPOINT_URL"] {
+            assert!(!line.contains(dump), "{line}");
+        }
+    }
     assert_untouched(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_bucket_than_the_remembered_one_is_refused() {
+async fn a_source_of_credentials_that_fails_is_reported_as_such() {
     let world = world().await;
-    let remember = "UPDATE cleanup_fleet SET bucket = 'the-right-one', prefix = ''";
-    world.run_sql(remember).await;
+    // As on a container platform whose credential service is down.
+    let process = world.program("cleanup-worker").args(&["run"]);
+    let process = process.without("AWS_ACCESS_KEY_ID").without("AWS_SECRET_ACCESS_KEY");
+    let process = process
+        .env("AWS_CONFIG_FILE", "/dev/null")
+        .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        .env("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/credentials");
+    let ended = process.output().await;
+    ended.assert_refused(1, &["cannot load AWS credentials", "AWS_ACCESS_KEY_ID"]);
+    assert!(!ended.stderr().contains("AWS_ENDPOINT_URL"), "{}", ended.stderr());
+    assert_untouched(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_connection_of_the_pool_is_reported_in_the_servers_words() {
+    let world = world().await;
+    world
+        .run_sql(&format!(
+            "CREATE ROLE {0} LOGIN PASSWORD 'one' CONNECTION LIMIT 1;
+             GRANT cleanup_worker, cleanup_watchdog TO {0}",
+            world.name
+        ))
+        .await;
+    let (_, address) = world.database_url.split_once('@').expect("an address");
+    let url = format!("postgres://{}:one@{address}", world.name);
+    let seed = world.program("cleanupctl").args(&["seed", "--pastes", "2"]);
+    let ended = seed.env("DATABASE_URL", &url).output().await;
+    ended.assert_refused(
+        1,
+        &["cannot connect to Postgres", "too many connections for role", "53300"],
+    );
+    for words in ["new object", "db error"] {
+        assert!(!ended.stderr().contains(words), "{}", ended.stderr());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_that_takes_long_prints_its_progress() {
+    let world = world().await;
+    let mut other = connect(&world.database_url).await;
+    let lock = other.transaction().await.expect("begin");
+    lock.batch_execute("LOCK TABLE pastes IN EXCLUSIVE MODE").await.expect("lock");
+    let seed = world.program("cleanupctl").args(&["seed", "--pastes", "1200"]);
+    let mut seeding = seed.into_command().spawn().expect("seed");
+    let mut lines = BufReader::new(seeding.stderr.take().expect("stderr")).lines();
+    let line = lines.next_line().await.expect("a line");
+    assert_eq!(line.as_deref(), Some("seeded 0 of 1,200 pastes"));
+    lock.rollback().await.expect("rollback");
+    let ended = seeding.wait_with_output().await.expect("its end");
+    let printed = String::from_utf8(ended.stdout).expect("text");
+    assert!(ended.status.success() && printed.starts_with("seeded 1,200 pastes ("), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_bucket_than_the_bound_one_is_refused() {
+    let world = world().await;
+    let bind = "UPDATE cleanup_fleet SET bucket = 'the-right-one', prefix = ''";
+    world.run_sql(bind).await;
     for (program, args) in BUCKET_PROGRAMS {
         let process = world.program(program).args(args);
         assert_gives_up(process, &["\"the-right-one\"", &world.bucket, "--rebind-bucket"]).await;
@@ -207,7 +285,7 @@ async fn another_bucket_than_the_remembered_one_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_prefix_than_the_remembered_one_is_refused() {
+async fn another_prefix_than_the_bound_one_is_refused() {
     let world = world().await;
     world
         .run_sql(&format!("UPDATE cleanup_fleet SET bucket = '{}', prefix = 'a/'", world.bucket))
@@ -216,7 +294,7 @@ async fn another_prefix_than_the_remembered_one_is_refused() {
     assert_gives_up(run, &["\"a/\"", "\"b/\"", "--rebind-bucket"]).await;
 }
 
-/// Insists on a whole drain that warns about the lock.
+/// Asserts a complete drain that logs a warning about the lock.
 async fn assert_drains_with_a_warning(world: &World, redis_url: &str) -> Ended {
     let run = world.program("cleanup-worker").args(&["run", "--format", "json"]);
     let ended = run.env("REDIS_URL", redis_url).output().await;
@@ -234,7 +312,7 @@ async fn assert_drains_with_a_warning(world: &World, redis_url: &str) -> Ended {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_that_the_server_does_not_know_is_named_with_the_version_that_is_needed() {
+async fn a_setting_unknown_to_the_server_is_named_with_the_version_that_has_it() {
     let world = world().await;
     let words = ["\"of_the_future\"", "upgrade it to Postgres 15 or newer", "DATABASE_URL"];
     for (program, args) in PROGRAMS {
@@ -259,9 +337,9 @@ async fn with_a_wrong_redis_password_a_run_drains_anyway_and_does_not_print_it()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_redis_does_not_keep_a_run_from_draining() {
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let url = format!("redis://{}", silent.local_addr().expect("address"));
+async fn a_redis_that_never_answers_does_not_keep_a_run_from_draining() {
+    let unanswering = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let url = format!("redis://{}", unanswering.local_addr().expect("address"));
     assert_drains_with_a_warning(&world().await, &url).await;
 }
 

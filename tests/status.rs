@@ -1,4 +1,4 @@
-//! `cleanupctl status`: what is going on, what went wrong, and what to do about it, in one look.
+//! `cleanupctl status`: shows what the fleet does, what failed, and what an operator should do.
 
 mod support;
 
@@ -20,7 +20,7 @@ async fn screen(world: &World) -> Ended {
     world.program("cleanupctl").args(&["status"]).output().await
 }
 
-/// Something to do that mentions this, and its remedy.
+/// The remedy of the `to do` entry that contains this text.
 fn remedy(status: &Value, what: &str) -> String {
     let todo = status["todo"].as_array().expect("a list");
     let found = todo.iter().find(|todo| todo["what"].as_str().expect("text").contains(what));
@@ -29,7 +29,7 @@ fn remedy(status: &Value, what: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_fleet_has_nothing_to_do_and_says_when_it_was_last_drained() {
+async fn an_idle_fleet_has_nothing_to_do_and_shows_when_it_was_last_drained() {
     let world = World::new().await;
     let before = status(&world).await;
     assert_eq!((&before["last_success_s"], &before["runs"]), (&Value::Null, &Value::Array(vec![])));
@@ -47,7 +47,7 @@ async fn an_idle_fleet_has_nothing_to_do_and_says_when_it_was_last_drained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_runs_stopped_is_told_for_each_of_them_and_the_last_failure_is_something_to_do() {
+async fn each_run_shows_why_it_stopped_and_the_last_failure_is_something_to_do() {
     let world = World::new().await;
     world.put_many(30, 30).await;
     let run = |args: &[&str]| world.program("cleanup-worker").args(args).output();
@@ -88,23 +88,23 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     assert_eq!(alive["runs"][0]["state"], "running");
     worker.signal(Signal::KILL);
     worker.end().await;
-    // As it would be a minute later.
+    // As if a minute had passed.
     world.expire_leases(60.0).await;
     world.run_sql("UPDATE cleanup_runs SET seen_at = now() - interval '1 minute'").await;
     let seen = status(&world).await;
     assert_eq!(seen["runs"][0]["state"], "dead");
     let claim = seen["workers"][0]["claim_ids"][0].as_i64().expect("a claim");
     let id = seen["workers"][0]["worker"].as_str().expect("a worker").to_string();
-    let remedy_now = remedy(&seen, &format!("worker {id} has been silent for 60 s"));
+    let remedy_now = remedy(&seen, &format!("worker {id} has sent no heartbeat for 60 s"));
     assert_eq!(remedy_now, format!("if it is dead: cleanupctl reset --worker {id}"));
     let text = screen(&world).await.stdout();
     assert!(text.contains(&id) && text.contains(&remedy_now), "{text}");
     let reset = world.program("cleanupctl").args(&["reset", &claim.to_string()]).output().await;
     assert_eq!(reset.code(), 0, "{}", reset.stderr());
-    // And two hours later, with nobody watching.
+    // As if two hours had passed without a watchdog.
     world.expire_leases(7201.0).await;
     let seen = status(&world).await;
-    assert!(remedy(&seen, "1 claims are silent").contains("cleanup-watchdog --once"));
+    assert!(remedy(&seen, "not reset: 1 claim;").contains("cleanup-watchdog --once"));
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(once.code(), 0, "{}", once.stderr());
     let seen = status(&world).await;
@@ -112,7 +112,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_letters_and_what_an_audit_left_are_something_to_do() {
+async fn dead_letters_and_findings_of_an_audit_are_something_to_do() {
     let world = World::new().await;
     world.put_many(3, 3).await;
     world
@@ -124,12 +124,12 @@ async fn dead_letters_and_what_an_audit_left_are_something_to_do() {
         )
         .await;
     let seen = status(&world).await;
-    assert!(remedy(&seen, "3 pastes failed for good").contains("cleanupctl dead-letters"));
+    assert!(remedy(&seen, "3 pastes failed permanently").contains("cleanupctl dead-letters"));
     assert!(remedy(&seen, "the last audit left 2 findings").contains("cleanupctl audit --repair"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watching_prints_one_json_object_a_line_and_sees_what_changes() {
+async fn watching_prints_one_json_object_per_line_with_current_values() {
     let world = World::new().await;
     let watch =
         world.program("cleanupctl").args(&["status", "--watch", "200ms", "--format", "json"]);

@@ -1,4 +1,4 @@
-//! The types of settings that are more than a number or a string.
+//! Types and parsers of the settings that are more than a number or a string.
 
 use std::time::Duration;
 
@@ -11,48 +11,48 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::printable::printable;
 
-/// `100y`. Longer ones mean nothing, and could not be multiplied or added to a moment.
+/// 100 years. Longer durations are mistakes, and would overflow when added to a time.
 const LONGEST: Duration = Duration::from_secs(100 * 31_557_600);
 
-/// What a DeleteObjects call proves its body with.
+/// The checksum of a DeleteObjects request.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Checksum {
-    /// Whatever the SDK does by itself.
+    /// The SDK's default (CRC32).
     Auto,
-    /// `Content-MD5`, for stores that want nothing newer.
+    /// `Content-MD5`, for stores that accept nothing newer.
     Md5,
 }
 
-/// What a worker does while it cannot reach Redis.
+/// What a worker does while Redis is unavailable.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenUnavailable {
-    /// Claim without the lock: correct, only less polite.
+    /// Claim without the lock: correct, but workers wait for each other in Postgres.
     Proceed,
-    /// Wait until Redis is back.
+    /// Wait until Redis is available again.
     Wait,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     Auto,
-    /// For eyes.
+    /// For people.
     Text,
     /// For machines.
     Json,
 }
 
-/// Reads `2h`, `90s`, `1h 30m`.
+/// Deserializes a duration such as `2h`, `90s`, `1h 30m`.
 pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(source)?;
     parse_duration(&text).map_err(de::Error::custom)
 }
 
-/// Reads a duration as people write it; also used for flags such as `--run-time 4h`.
+/// Parses a duration such as `2h`; also used for flags such as `--run-time 4h`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text.trim()).map_err(|error| {
         let reason = printable(&error.to_string());
@@ -64,7 +64,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Six fields, seconds first; a day of the month and a weekday must both match.
+/// Parses a cron expression of six fields, seconds first; a day of the month and a weekday must both
+/// match.
 pub fn parse_cron(expression: &str) -> Result<Cron, CronError> {
     CronParser::builder().seconds(Seconds::Required).dom_and_dow(true).build().parse(expression)
 }

@@ -1,4 +1,4 @@
-//! `cleanupctl config`: every setting, its meaning, its default, its variable.
+//! `cleanupctl config`: prints every setting with its meaning, default and environment variable.
 
 pub(super) fn print() {
     crate::cli::say(crate::config::default_toml().trim_end());

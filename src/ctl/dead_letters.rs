@@ -1,13 +1,15 @@
-//! `cleanupctl dead-letters` and `requeue`: pastes that failed for good, until a person has looked.
+//! `cleanupctl dead-letters` and `requeue`: lists the pastes that failed permanently, and gives them
+//! another attempt once an operator has fixed the cause.
 
 use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
+use tokio_postgres::{Client, Error as PgError, Row};
 
 use crate::{
     cli::{Format, print},
     config::{ConfigError, Settings},
-    format::{table, thousands},
+    format::{counted, table},
     migrate,
     postgres::describe,
     printable::printable,
@@ -21,20 +23,21 @@ const ROWS_PER_STATEMENT: i32 = 1000;
 #[derive(Args, Debug)]
 #[command(after_help = LIST_HELP)]
 pub(super) struct DeadLetters {
-    /// Only those whose last error contains this.
+    /// List only pastes whose last error contains TEXT.
     #[arg(long, value_name = "TEXT")]
     error_contains: Option<String>,
-    /// At most so many.
-    #[arg(long, default_value_t = 100)]
+    /// Maximum number of pastes to list.
+    #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
-    /// How the list is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 const LIST_HELP: &str = "\
-A paste becomes a dead letter after worker.max_attempts failures of its own: S3 refuses its object, a
-row of it cannot be changed, or it killed its worker. Fix the cause, then `cleanupctl requeue`.
+A paste becomes a dead letter after worker.max_attempts failures of its own:
+S3 refuses to delete its object, Postgres refuses to change its row, or its
+worker dies. Fix the cause, then run `cleanupctl requeue`.
 
 Examples:
   cleanupctl dead-letters
@@ -44,23 +47,24 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = REQUEUE_HELP)]
 pub(super) struct Requeue {
-    /// These pastes.
+    /// Short codes of the pastes to requeue.
     #[arg(value_name = "SHORT_CODE")]
     short_codes: Vec<String>,
-    /// Those whose last error contains this.
+    /// Requeue the dead letters whose last error contains TEXT.
     #[arg(long, value_name = "TEXT", conflicts_with = "short_codes")]
     error_contains: Option<String>,
-    /// All dead letters.
+    /// Requeue all dead letters.
     #[arg(long, conflicts_with_all = ["short_codes", "error_contains"])]
     all: bool,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 const REQUEUE_HELP: &str = "\
-Each gets one more attempt, at once; one that fails again is a dead letter again. Pastes that could not
-be claimed (`cleanupctl doctor` names them) are tried again, too.
+Each paste is due at once and gets one more attempt; if that fails, it is a
+dead letter again. Unclaimable pastes (see `cleanupctl doctor`) become due
+again, too.
 
 Examples:
   cleanupctl requeue aZ3x9Q
@@ -71,16 +75,16 @@ Examples:
 struct DeadLetter {
     short_code: String,
     attempts: i32,
-    /// `None`: it expired at -infinity.
+    /// Seconds since it expired; `None`: it expired at -infinity.
     overdue_s: Option<i64>,
-    /// The object that it still owes S3.
+    /// The pending object delete: the key that must be deleted before the row.
     pending_s3_key: Option<String>,
     last_error: Option<String>,
 }
 
 #[derive(Serialize)]
 struct List {
-    /// There are more than the limit.
+    /// More dead letters exist than the limit allows.
     more: bool,
     dead_letters: Vec<DeadLetter>,
 }
@@ -88,7 +92,7 @@ struct List {
 #[derive(Serialize)]
 struct Requeued {
     requeued: usize,
-    /// Named, but no dead letters.
+    /// Short codes that were named, but are neither dead letters nor unclaimable.
     not_found: Vec<String>,
 }
 
@@ -96,9 +100,10 @@ impl DeadLetters {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;
-        let asked = i64::from(self.limit) + 1;
-        let rows = client.query(DEAD_LETTERS, &[&self.error_contains, &asked]).await;
-        let rows = rows.map_err(|error| anyhow!("dead-letters: {}", describe(&error)))?;
+        let limit = i64::from(self.limit) + 1;
+        let rows = client.query(DEAD_LETTERS, &[&self.error_contains, &limit]).await;
+        let rows =
+            rows.map_err(|error| anyhow!("cannot list dead letters: {}", describe(&error)))?;
         let dead_letters = rows.iter().take(self.limit as usize).map(|row| DeadLetter {
             short_code: row.get("short_code"),
             attempts: row.get("attempts"),
@@ -124,51 +129,57 @@ fn show(list: &List) -> String {
             overdue.map_or("-infinity".into(), |overdue| {
                 humantime::format_duration(overdue).to_string()
             }),
-            printable(letter.last_error.as_deref().unwrap_or("no error")),
+            printable(letter.last_error.as_deref().unwrap_or("none recorded")),
         ]
     };
     let head = ["paste", "attempts", "overdue", "last error"];
     let letters = table(&head, list.dead_letters.iter().map(row));
-    let more = if list.more { "\nthere are more: --limit" } else { "" };
-    format!("{letters}{more}\nwhen the cause is fixed: cleanupctl requeue SHORT_CODE, or --all")
+    let more = if list.more { "\nthere are more; raise --limit to list them" } else { "" };
+    format!("{letters}{more}\nfix the cause, then run: cleanupctl requeue SHORT_CODE (or --all)")
 }
 
 impl Requeue {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         if self.short_codes.is_empty() && self.error_contains.is_none() && !self.all {
-            let usage = "which ones? Name short codes, or --error-contains TEXT, or --all";
+            let usage =
+                "no pastes selected; name short codes, or use --error-contains TEXT or --all";
             return Err(ConfigError::Invalid(usage.into()).into());
         }
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;
+        let requeued = self.requeue(&client, i32::from(settings.worker.max_attempts)).await;
+        let requeued = requeued.map_err(|error| anyhow!("cannot requeue: {}", describe(&error)))?;
+        let missing = self.short_codes.into_iter().filter(|code| !requeued.contains(code));
+        let result = Requeued { requeued: requeued.len(), not_found: missing.collect() };
+        print(self.format, &result, show_requeued);
+        Ok(u8::from(!result.not_found.is_empty()))
+    }
+
+    /// Makes the selected dead letters and unclaimable pastes due, and returns their short codes.
+    async fn requeue(&self, client: &Client, max_attempts: i32) -> Result<Vec<String>, PgError> {
         let codes = (!self.short_codes.is_empty()).then_some(&self.short_codes);
-        let max_attempts = i32::from(settings.worker.max_attempts);
-        let mut requeued: Vec<String> = Vec::new();
+        let short_code = |row: &Row| row.get::<_, String>("short_code");
+        let mut requeued = Vec::new();
         loop {
             let rows = client
                 .query(REQUEUE, &[&codes, &self.error_contains, &max_attempts, &ROWS_PER_STATEMENT])
-                .await
-                .map_err(|error| anyhow!("requeue: {}", describe(&error)))?;
-            requeued.extend(rows.iter().map(|row| row.get::<_, String>("short_code")));
+                .await?;
+            requeued.extend(rows.iter().map(short_code));
             if rows.len() < ROWS_PER_STATEMENT as usize {
                 break;
             }
         }
-        let unclaimable = client.query(UNCLAIMABLE, &[&codes, &self.error_contains]).await;
-        let unclaimable = unclaimable.map_err(|error| anyhow!("requeue: {}", describe(&error)))?;
-        requeued.extend(unclaimable.iter().map(|row| row.get::<_, String>("short_code")));
-        let missing = self.short_codes.into_iter().filter(|code| !requeued.contains(code));
-        let result = Requeued { requeued: requeued.len(), not_found: missing.collect() };
-        print(self.format, &result, |result| {
-            let done = format!("{} pastes are due again", thousands(result.requeued));
-            match result.not_found.is_empty() {
-                true => done,
-                false => {
-                    let names = result.not_found.iter().map(|code| printable(code));
-                    format!("{done}; no dead letters: {}", names.collect::<Vec<_>>().join(", "))
-                }
-            }
-        });
-        Ok(u8::from(!result.not_found.is_empty()))
+        let unclaimable = client.query(UNCLAIMABLE, &[&codes, &self.error_contains]).await?;
+        requeued.extend(unclaimable.iter().map(short_code));
+        Ok(requeued)
     }
+}
+
+fn show_requeued(result: &Requeued) -> String {
+    let requeued = format!("requeued {}", counted(result.requeued, "paste"));
+    if result.not_found.is_empty() {
+        return requeued;
+    }
+    let names: Vec<String> = result.not_found.iter().map(|code| printable(code)).collect();
+    format!("{requeued}; not a dead letter: {}", names.join(", "))
 }

@@ -1,8 +1,7 @@
-//! `cleanupctl doctor`: is everything around the fleet as its promises need it? Looks at all of it
-//! and changes nothing. A check is one function that returns an [`Outcome`], and one line in
-//! [`examine`].
+//! `cleanupctl doctor`: checks everything that the fleet's guarantees depend on, and changes nothing.
+//! A check is one function that returns an [`Outcome`], and one line in [`examine`].
 
-mod bodies;
+mod audit_sample;
 mod bucket;
 mod clock;
 mod deadlines;
@@ -33,33 +32,36 @@ use crate::{
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Doctor {
-    /// Name transactions that have been open for longer than this: a batch takes a second, but a
-    /// dump of a large table may take its while.
+    /// Report transactions that have been open for longer than this. A batch takes about a second; a
+    /// dump of a large table may take much longer.
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = parse_duration)]
     long_transaction: Duration,
-    /// How the findings are printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 const HELP: &str = "\
-Looks at Postgres, its standbys, Redis, the bucket, the settings and the work that is stuck, with the
-settings that a worker would use, one line per check: what was found and, unless it is ok, what to do.
-Changes nothing.
+Checks Postgres, its standbys, Redis, the bucket, the settings and stuck work,
+with the settings that a worker would use. Prints one line per check: what was
+found and, unless it is ok, the remedy. Changes nothing.
 
-  ok        as the fleet needs it
-  warning   the fleet works, but a promise stands on less than it should, or somebody should look
-  failure   the fleet would refuse to start, or would not get on
-  left out  could not be looked at, because of an earlier failure
+  ok        nothing to do
+  warning   the fleet works, but a guarantee is weakened, or an operator is
+            needed
+  failure   workers would refuse to start, or would make no progress
+  left out  not checked, because of an earlier failure or a missing privilege
 
-Connect as the login of your workers: what is asked is whether it may do what they do. Who wants to
-see all of it grants that login pg_monitor.
+Connect with the login of your workers: the check `rights` tests what that
+login may do. Some checks need pg_monitor to see other sessions and standbys.
 
-Exit codes: 0 no failure (there may be warnings); 1 a failure; 2 usage or config.
+Exit codes: 0 no failure (perhaps warnings); 1 at least one failure;
+2 usage or config error.
 
 Examples:
-  cleanupctl doctor                     before the first run, and after every change around it
-  cleanupctl doctor --format json | jq '.findings[] | select(.verdict != \"ok\")'";
+  cleanupctl doctor        before the first run, and after every change
+  cleanupctl doctor --format json |
+    jq '.findings[] | select(.verdict != \"ok\")'";
 
 #[derive(Serialize)]
 struct Diagnosis {
@@ -79,11 +81,11 @@ impl Doctor {
     }
 }
 
-/// All checks, in the order in which a person would look.
+/// Runs all checks, in the order in which an operator would go through them.
 async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let (postgres_answers, client) = postgres::answers(settings).await;
     let db = client.as_ref().ok_or("Postgres is unavailable");
-    let schema = look(db, "schema", postgres::schema).await;
+    let schema = check(db, "schema", postgres::schema).await;
     let current = if schema.verdict() == Verdict::Ok { db } else { Err("the schema check failed") };
     let (redis_answers, redis) = redis::answers(settings).await;
     let redis = redis.as_ref().ok_or("Redis is unavailable");
@@ -93,44 +95,46 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
     let encryption = encryption::encryption(client.as_ref(), settings).await;
     vec![
         Finding::new("postgres", postgres_answers),
-        look(db, "writes", postgres::writes).await,
+        check(db, "writes", postgres::writes).await,
         schema,
-        look(db, "rights", rights::rights).await,
-        look(current, "indexes", upkeep::indexes).await,
-        look(current, "blockers", upkeep::blockers).await,
-        look(current, "owner triggers", tables::owner_triggers).await,
-        look(current, "tables", tables::warnings).await,
-        look(current, "content rows", tables::content).await,
-        look(db, "autovacuum", upkeep::autovacuum).await,
-        look(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
-        look(db, "clock", clock::postgres).await,
-        look(current, "times", async |db| clock::times(db, settings).await).await,
-        look(db, "durability", postgres::durability).await,
-        look(db, "standbys", standbys::synchronous).await,
+        check(db, "rights", rights::rights).await,
+        check(current, "indexes", upkeep::indexes).await,
+        check(current, "blockers", upkeep::blockers).await,
+        check(current, "owner triggers", tables::owner_triggers).await,
+        check(current, "tables", tables::warnings).await,
+        check(current, "content rows", tables::content).await,
+        check(db, "autovacuum", upkeep::autovacuum).await,
+        check(db, "transactions", async |db| upkeep::transactions(db, long).await).await,
+        check(db, "clock", clock::postgres).await,
+        check(current, "times", async |db| clock::times(db, settings).await).await,
+        check(db, "durability", postgres::durability).await,
+        check(db, "standbys", standbys::synchronous).await,
         Finding::new("redis", redis_answers),
-        look(redis, "redis lock", async |redis| {
+        check(redis, "redis lock", async |redis| {
             redis::serves_the_lock(redis, settings, &database).await
         })
         .await,
-        look(redis, "redis memory", redis::keeps_the_lock).await,
-        look(redis, "redis clock", clock::redis).await,
+        check(redis, "redis memory", redis::keeps_the_lock).await,
+        check(redis, "redis clock", clock::redis).await,
         Finding::new("bucket", deletes),
-        look(s3, "versions", bucket::versions).await,
-        look(current, "bucket binding", async |db| bucket::belongs(db, settings).await).await,
+        check(s3, "versions", bucket::versions).await,
+        check(current, "bucket binding", async |db| bucket::binding(db, settings).await).await,
         match current {
-            Ok(_) => look(s3, "bodies", async |s3| bodies::bodies(s3, settings).await).await,
-            Err(why) => Finding::new("bodies", left_out(why)),
+            Ok(_) => {
+                check(s3, "objects", async |s3| audit_sample::objects(s3, settings).await).await
+            }
+            Err(why) => Finding::new("objects", left_out(why)),
         },
         Finding::new("encryption", encryption.unwrap_or_else(|error| Outcome::failed(&error))),
         Finding::new("deadlines", deadlines::deadlines(settings)),
-        look(current, "pause", work::pause).await,
-        look(current, "claims", async |db| work::claims(db, settings).await).await,
-        look(current, "dead letters", work::dead_letters).await,
-        look(current, "unclaimable", work::unclaimable).await,
+        check(current, "pause", work::pause).await,
+        check(current, "claims", async |db| work::claims(db, settings).await).await,
+        check(current, "dead letters", work::dead_letters).await,
+        check(current, "unclaimable", work::unclaimable).await,
     ]
 }
 
-/// The database's name, which is a part of the lock's key.
+/// The name of the database, which is a part of the lock's key.
 async fn database(current: Result<&Client, &str>) -> String {
     match current {
         Ok(db) => fleet::read(db).await.map(|fleet| fleet.database).unwrap_or_default(),
@@ -138,17 +142,17 @@ async fn database(current: Result<&Client, &str>) -> String {
     }
 }
 
-/// A check that needs a server, or the reason why there is none for it.
-async fn look<Server>(
+/// Runs a check that needs a server, or leaves it out for the reason why the server is missing.
+async fn check<Server>(
     server: Result<&Server, &'static str>,
-    check: &'static str,
-    check_it: impl AsyncFnOnce(&Server) -> Result<Outcome>,
+    name: &'static str,
+    run: impl AsyncFnOnce(&Server) -> Result<Outcome>,
 ) -> Finding {
     let outcome = match server {
-        Ok(server) => check_it(server).await.unwrap_or_else(|error| Outcome::failed(&error)),
+        Ok(server) => run(server).await.unwrap_or_else(|error| Outcome::failed(&error)),
         Err(why) => left_out(why),
     };
-    Finding::new(check, outcome)
+    Finding::new(name, outcome)
 }
 
 fn show(diagnosis: &Diagnosis) -> String {

@@ -1,11 +1,11 @@
-//! `cleanupctl migrate`: create the tables, or adopt existing ones online.
+//! `cleanupctl migrate`: creates the tables, or adopts existing ones online.
 
 use anyhow::{Result, anyhow};
 use clap::Args;
 use tokio_postgres::Client;
 
 use crate::{
-    cli::{remark, say},
+    cli::{print_note, say},
     config::Settings,
     fleet, migrate,
     objects::Objects,
@@ -16,14 +16,15 @@ const REBIND_BUCKET: &str = sql!("fleet/rebind_bucket");
 
 #[derive(Args, Debug)]
 pub(super) struct Migrate {
-    /// Remove what would break the protocol: a foreign key from pastes to content, NOT NULL on
-    /// pastes.content_hash.
+    /// Remove the constraints that the cleanup cannot work with: a foreign key from pastes to
+    /// content, NOT NULL on pastes.content_hash.
     #[arg(long)]
     remove_blockers: bool,
-    /// Also create the least-privilege roles of sql/roles.sql (needs CREATEROLE).
+    /// Also create the least-privilege roles of sql/roles.sql; needs CREATEROLE.
     #[arg(long)]
     roles: bool,
-    /// The bodies were moved: let the database remember the bucket and prefix set now.
+    /// Bind the database to the bucket and prefix of the current settings, after the objects were
+    /// moved there.
     #[arg(long)]
     rebind_bucket: bool,
 }
@@ -36,7 +37,7 @@ impl Migrate {
             schema_is_named: settings.postgres_schema().is_some(),
             roles: self.roles,
         };
-        let report = migrate::migrate(&client, &options, &mut remark).await?;
+        let report = migrate::migrate(&client, &options, &mut print_note).await?;
         if self.rebind_bucket {
             rebind_bucket(&client, settings).await?;
         }
@@ -63,7 +64,8 @@ impl Migrate {
     }
 }
 
-/// To one that can be deleted in: a mistyped bucket must not be remembered.
+/// Binds the database to the bucket of the settings. A probe deletes in it first: a mistyped bucket must
+/// not be bound.
 async fn rebind_bucket(client: &Client, settings: &Settings) -> Result<()> {
     let objects = Objects::new(settings).await?;
     objects.probe().await?;
@@ -71,7 +73,9 @@ async fn rebind_bucket(client: &Client, settings: &Settings) -> Result<()> {
     let (bucket, prefix) = (objects.bucket(), objects.prefix());
     let rebound = client.execute(REBIND_BUCKET, &[&bucket, &prefix]).await;
     rebound.map_err(|error| anyhow!("cannot rebind the bucket: {}", describe(&error)))?;
-    remark(&format!("this database belonged to bucket {before:?}, and belongs to {bucket:?} now"));
-    remark("workers with other settings finish the batches they hold where they were, and stop");
+    print_note(&format!("bound this database to bucket {bucket:?} (before: {before:?})"));
+    print_note(
+        "workers with other settings finish their open batches in the old bucket, then stop",
+    );
     Ok(())
 }

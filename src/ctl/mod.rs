@@ -1,4 +1,4 @@
-//! `cleanupctl`, the operator's operator CLI: one subcommand per file.
+//! `cleanupctl`, the operator CLI: one subcommand per file.
 
 mod audit;
 mod config;
@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 
 use crate::{cli::Common, config::Settings, postgres::Target};
 
-/// The operator's operator CLI for the paste cleanup fleet.
+/// Operates the paste cleanup fleet: set up, inspect, repair, pause.
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100, after_help = HELP)]
 pub struct CtlCli {
@@ -28,49 +28,49 @@ pub struct CtlCli {
 }
 
 const HELP: &str = "\
-Exit codes: 0 done; 1 failed; 2 usage or config.
+Exit codes: 0 done; 1 failed; 2 usage or config error.
 
 Examples:
-  cleanupctl migrate                 create or adopt the tables, online
-  cleanupctl doctor                  is everything as it should be?
-  cleanupctl seed --pastes 20000     make test data, with real objects
-  cleanupctl status                  how is the fleet doing?
-  cleanupctl explain SHORT_CODE      why is this paste still there?
-  cleanupctl audit                   do bucket and tables agree?
-  cleanupctl dead-letters            what failed for good, and why
+  cleanupctl migrate                 create the tables, or adopt existing ones
+  cleanupctl doctor                  check servers, bucket, settings, stuck work
+  cleanupctl seed --pastes 20000     write test pastes with real objects
+  cleanupctl status                  show backlog, workers, last runs
+  cleanupctl explain SHORT_CODE      show why a paste still exists
+  cleanupctl audit                   compare bucket and tables
+  cleanupctl dead-letters            list the pastes that failed permanently
   cleanupctl pause --reason TEXT     stop the whole fleet
-  cleanupctl config > cleanup.toml   every setting, explained";
+  cleanupctl config > cleanup.toml   write a commented settings file";
 
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Create the tables, or adopt existing ones online; safe to repeat.
     Migrate(migrate::Migrate),
-    /// Look whether everything around the fleet is as its promises need it.
+    /// Check servers, bucket, settings and stuck work.
     Doctor(doctor::Doctor),
-    /// Fill database and bucket with test pastes, by the writer's contract.
+    /// Write test pastes to database and bucket.
     Seed(seed::Seed),
-    /// Show backlog, open claims, failures.
+    /// Show backlog, workers, last runs, and what needs an operator.
     Status(status::Status),
-    /// Say where one paste stands, and what happens to it next.
+    /// Show the state of one paste and what happens to it next.
     Explain(explain::Explain),
-    /// Compare bucket and tables in both directions, and repair what can be repaired.
+    /// Compare bucket and tables; repair what can be repaired.
     Audit(audit::Audit),
-    /// List the pastes that failed for good.
+    /// List the pastes that failed permanently.
     DeadLetters(dead_letters::DeadLetters),
-    /// Give dead letters another attempt.
+    /// Give dead letters and unclaimable pastes another attempt.
     Requeue(dead_letters::Requeue),
-    /// Reset a claim whose worker is known to be dead.
+    /// Reset the claims of a worker that is known to be dead.
     Reset(reset::Reset),
     /// Stop the whole fleet, with a reason.
     Pause(pause::Pause),
     /// End the pause.
     Resume(pause::Resume),
-    /// Print the documented default settings.
+    /// Print every setting with its default and variable.
     Config,
 }
 
 impl CtlCli {
-    /// Runs the command; the answer is the exit code.
+    /// Runs the command and returns the exit code.
     pub async fn run(self) -> Result<u8> {
         if matches!(self.command, Command::Config) {
             config::print();
@@ -94,7 +94,26 @@ impl CtlCli {
     }
 }
 
+/// Opens one connection for a command.
 async fn connect(settings: &Settings) -> Result<Client> {
     let target = Target::new(settings, "cleanupctl", None)?;
     target.open().await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// clap wraps at the width of the terminal: a line that is longer wraps a second time.
+    #[test]
+    fn the_help_fits_a_terminal_of_80_columns() {
+        let ctl = CtlCli::command();
+        let texts = ctl.get_subcommands().filter(|command| command.get_name() != "audit");
+        let texts = texts.chain([&ctl]).filter_map(clap::Command::get_after_help);
+        for line in texts.map(ToString::to_string).collect::<Vec<_>>().join("\n").lines() {
+            assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+        }
+    }
 }

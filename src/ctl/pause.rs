@@ -1,4 +1,4 @@
-//! `cleanupctl pause` and `resume`: stop the whole fleet, and let it go on.
+//! `cleanupctl pause` and `resume`: stops the whole fleet, and lets it run again.
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
@@ -18,17 +18,18 @@ const RESUME: &str = sql!("fleet/resume");
 #[derive(Args, Debug)]
 #[command(after_help = PAUSE_HELP)]
 pub(super) struct Pause {
-    /// Why: every worker and `status` name it.
+    /// Why the fleet is paused; shown by every worker and by `status`.
     #[arg(long)]
     reason: String,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 const PAUSE_HELP: &str = "\
-Workers look every two seconds: they finish what they hold, claim no more and exit 3. Runs that start
-while the fleet is paused stop at once, with the reason. The watchdog goes on.
+Workers check every two seconds: they finish their open batches, claim no
+more and exit with 3. A run that starts while the fleet is paused stops at
+once and prints the reason. The watchdog keeps running.
 
 Examples:
   cleanupctl pause --reason \"restoring a backup, ask Ada\"
@@ -36,7 +37,7 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(super) struct Resume {
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -44,7 +45,7 @@ pub(super) struct Resume {
 #[derive(Serialize)]
 struct Now {
     paused: bool,
-    /// Something was changed.
+    /// The command changed the state.
     changed: bool,
     reason: Option<String>,
 }
@@ -52,7 +53,7 @@ struct Now {
 impl Pause {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         if self.reason.trim().is_empty() {
-            bail!("--reason is empty: say why, for whoever is on call");
+            bail!("--reason is empty; name a reason for the engineer on call");
         }
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;
@@ -75,7 +76,7 @@ impl Resume {
             resumed.map_err(|error| anyhow!("cannot resume the fleet: {}", describe(&error)))?;
         let now = Now { paused: false, changed: resumed > 0, reason: None };
         print(self.format, &now, |now| match now.changed {
-            true => "the pause is over: the next run goes on".into(),
+            true => "the fleet is resumed; the next run claims again".into(),
             false => "the fleet was not paused".into(),
         });
         Ok(0)

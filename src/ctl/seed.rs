@@ -1,49 +1,59 @@
-//! `cleanupctl seed`: test pastes with real objects, written by the contract that a paste service
-//! keeps: upload under a fresh key, then one transaction, then drop an upload that nobody uses.
+//! `cleanupctl seed`: writes test pastes with real objects, by the contract that a paste service keeps:
+//! upload under a fresh key, then one transaction, then delete the upload if it was not needed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail};
-use aws_sdk_s3::primitives::ByteStream;
+use anyhow::{Result, anyhow, bail};
+use aws_sdk_s3::{
+    error::{ProvideErrorMetadata, SdkError},
+    primitives::ByteStream,
+};
 use clap::Args;
 use deadpool_postgres::Pool;
 use futures_util::{TryStreamExt, stream};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, interval_at};
 use uuid::Uuid;
 
 use crate::{
-    cli::{Format, print},
-    config::Settings,
+    cli::{Format, print, print_note},
+    config::{ConfigError, Settings},
     fleet,
-    format::{bytes, thousands},
+    format::{bytes, counted, thousands},
     migrate,
-    objects::Objects,
-    postgres::{Target, describe},
+    objects::{Objects, ObjectsError},
+    postgres::{Target, describe, describe_pool},
+    printable::printable,
 };
 
 const PUT: &str = sql!("ctl/put_paste");
 const WRITERS: usize = 16;
 const DAY_S: f64 = 86_400.0;
+/// 20,000 pastes take half a minute.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Args, Debug)]
 pub(super) struct Seed {
-    /// How many pastes.
+    /// Number of pastes to write.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     pastes: u64,
-    /// How many of them have expired, 0 to 1; a tenth of the others never expires.
+    /// Share of pastes that have already expired, 0 to 1; a tenth of the others never expires.
     #[arg(long, default_value_t = 0.5, value_name = "SHARE")]
     expired_share: f64,
-    /// Distinct bodies per paste, 0 to 1; the rest share a body.
+    /// Share of pastes with a body of their own, 0 to 1; the others share one of those.
     #[arg(long, default_value_t = 0.6, value_name = "SHARE")]
     distinct_share: f64,
-    /// Size of a body.
+    /// Size of each body in bytes.
     #[arg(long, default_value_t = 256, value_name = "N")]
     body_bytes: usize,
-    /// How the result is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -66,6 +76,7 @@ struct Writer {
     objects: Objects,
     expired_share: f64,
     body_bytes: usize,
+    written: AtomicU64,
     expired: AtomicU64,
 }
 
@@ -75,27 +86,13 @@ impl Seed {
             [("--expired-share", self.expired_share), ("--distinct-share", self.distinct_share)]
         {
             if !(0.0..=1.0).contains(&share) {
-                bail!(crate::config::ConfigError::Invalid(format!("{name} {share} is not 0 to 1")));
+                bail!(ConfigError::Invalid(format!("{name} is {share}, but must be 0 to 1")));
             }
         }
-        let objects = Objects::new(settings).await?;
-        let client = super::connect(settings).await?;
-        migrate::check(&client).await?;
-        create_bucket(&objects).await?;
-        fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await?;
-        let target = Target::new(settings, "cleanupctl seed", None)?;
-        let writer = Arc::new(Writer {
-            pool: target.pool(WRITERS)?,
-            objects,
-            expired_share: self.expired_share,
-            body_bytes: self.body_bytes,
-            expired: AtomicU64::new(0),
-        });
+        let writer = self.writer(settings).await?;
         let groups = self.groups();
         let bodies = groups.len() as u64;
-        stream::iter(groups.into_iter().map(Ok))
-            .try_for_each_concurrent(WRITERS, |group| Arc::clone(&writer).put_group(group))
-            .await?;
+        self.write(&writer, groups).await?;
         let seeded = Seeded {
             pastes: self.pastes,
             expired: writer.expired.load(Ordering::Relaxed),
@@ -104,14 +101,48 @@ impl Seed {
         };
         print(self.format, &seeded, |seeded| {
             format!(
-                "seeded {} pastes, {} of them expired, sharing {} bodies ({})",
-                thousands(seeded.pastes),
+                "seeded {} ({} expired) with {} objects ({})",
+                counted(seeded.pastes, "paste"),
                 thousands(seeded.expired),
                 thousands(seeded.bodies),
                 bytes(seeded.bytes),
             )
         });
         Ok(0)
+    }
+
+    /// Connects, creates the bucket if it does not exist, and binds the database to it.
+    async fn writer(&self, settings: &Settings) -> Result<Arc<Writer>> {
+        let objects = Objects::new(settings).await?;
+        let client = super::connect(settings).await?;
+        migrate::check(&client).await?;
+        create_bucket(&objects).await?;
+        fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await?;
+        let target = Target::new(settings, "cleanupctl seed", None)?;
+        Ok(Arc::new(Writer {
+            pool: target.pool(WRITERS)?,
+            objects,
+            expired_share: self.expired_share,
+            body_bytes: self.body_bytes,
+            written: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+        }))
+    }
+
+    /// Writes all pastes, and prints a line of progress every five seconds.
+    async fn write(&self, writer: &Arc<Writer>, groups: Vec<Group>) -> Result<()> {
+        let mut writing = stream::iter(groups.into_iter().map(Ok))
+            .try_for_each_concurrent(WRITERS, |group| Arc::clone(writer).put_group(group));
+        let mut ticks = interval_at(Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
+        loop {
+            tokio::select! {
+                written = &mut writing => return written,
+                _ = ticks.tick() => {
+                    let (written, all) = (writer.written.load(Ordering::Relaxed), self.pastes);
+                    print_note(&format!("seeded {} of {}", thousands(written), counted(all, "paste")));
+                }
+            }
+        }
     }
 
     /// Spreads the pastes over the bodies: one each, the rest at random.
@@ -134,10 +165,17 @@ async fn create_bucket(objects: &Objects) -> Result<()> {
         return Ok(());
     }
     let created = client.create_bucket().bucket(bucket).send().await;
-    match created {
-        Ok(_) => Ok(()),
-        // Somebody else was faster, or S3 is away: the probe tells.
-        Err(_) => Ok(objects.probe().await?),
+    let Err(error) = created else {
+        return Ok(());
+    };
+    // Another process was faster, or S3 is unavailable or refuses: the probe tells them apart.
+    match objects.probe().await {
+        Err(ObjectsError::NoBucket { .. }) => bail!(
+            "cannot create bucket {bucket:?}: {}; create it with other credentials, or correct \
+             S3_BUCKET or CLEANUP_S3_BUCKET",
+            reason(error)
+        ),
+        probed => Ok(probed?),
     }
 }
 
@@ -148,15 +186,16 @@ impl Writer {
         let hash = Sha256::digest(&body).to_vec();
         for _ in 0..group.pastes {
             self.put(&hash, &body).await?;
+            self.written.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// The writer's contract, step by step.
+    /// Stores one paste, by the writer's contract.
     async fn put(&self, hash: &[u8], body: &[u8]) -> Result<()> {
         let short_code = Uuid::new_v4().simple().to_string()[..12].to_string();
         let expires_in = self.expires_in_s();
-        // First without an upload: most shared bodies are there already.
+        // First without an upload: most shared bodies are already stored.
         let (outcome, _) = self.put_row(&short_code, hash, None, body.len(), expires_in).await?;
         if outcome == "stored" {
             return Ok(());
@@ -187,13 +226,14 @@ impl Writer {
         size: usize,
         expires_in: Option<f64>,
     ) -> Result<(String, bool)> {
-        let client = self.pool.get().await.context("no connection to Postgres")?;
-        let put = client.prepare_cached(PUT).await?;
+        let connected = self.pool.get().await;
+        let client = connected
+            .map_err(|error| anyhow!("cannot connect to Postgres: {}", describe_pool(&error)))?;
+        let failed = |error| anyhow!("cannot store a paste: {}", describe(&error));
+        let put = client.prepare_cached(PUT).await.map_err(failed)?;
         let size = i64::try_from(size)?;
-        let row = client
-            .query_one(&put, &[&short_code, &hash, &key, &size, &expires_in])
-            .await
-            .map_err(|error| anyhow!("paste_put: {}", describe(&error)))?;
+        let row = client.query_one(&put, &[&short_code, &hash, &key, &size, &expires_in]).await;
+        let row = row.map_err(failed)?;
         Ok((row.get("outcome"), row.get("drop_upload")))
     }
 
@@ -203,12 +243,26 @@ impl Writer {
             let put = client.put_object().bucket(bucket).key(key);
             match put.body(ByteStream::from(body.to_vec())).send().await {
                 Ok(_) => break,
-                Err(error) if tries >= 5 => return Err(error).context("cannot upload a body"),
+                Err(error) if tries >= 5 => {
+                    bail!("cannot upload an object to S3: {}", reason(error));
+                }
                 Err(_) => tokio::time::sleep(crate::backoff::backoff(tries)).await,
             }
         }
         Ok(())
     }
+}
+
+/// What S3 answered, else the cause: the SDK's own text is a dump of the response.
+fn reason<E>(error: SdkError<E>) -> String
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    let text = match error.code() {
+        Some(code) => format!("{code}: {}", error.message().unwrap_or("no message")),
+        None => anyhow::Error::from(error).root_cause().to_string(),
+    };
+    printable(text.trim_end_matches('.'))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -1,7 +1,9 @@
-//! `cleanupctl status`: the fleet at a glance, never by a full count; `--watch` keeps looking.
+//! `cleanupctl status`: shows the fleet at a glance, without counting the whole table; `--watch` repeats
+//! it.
 
-mod look;
+mod overview;
 mod screen;
+mod todo;
 
 use std::{
     io::{IsTerminal, stdout},
@@ -12,7 +14,7 @@ use anyhow::Result;
 use clap::Args;
 use tokio::time::{Instant, sleep_until};
 
-use self::{look::Seen, screen::Trend};
+use self::{overview::Overview, screen::Trend};
 use crate::{
     cli::{Format, print},
     config::{Settings, parse_duration},
@@ -22,34 +24,38 @@ use crate::{
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Status {
-    /// Look again every so often, until Ctrl-C; on a terminal as a live screen.
-    #[arg(long, value_name = "EVERY", num_args = 0..=1, default_missing_value = "2s",
+    /// Repeat at this interval (default 2s) until Ctrl-C; on a terminal as a live screen.
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s",
           value_parser = parse_duration)]
     watch: Option<Duration>,
-    /// How the status is printed; with --watch, one JSON object a line.
+    /// Output format; `--watch --format json` prints one JSON object per line.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 const HELP: &str = "\
-What it shows:
-  backlog         due right now; counted up to 100,000, estimated from a sample of the table beyond
-  oldest overdue  how long the paste that comes next has been due
-  rate, drained   pastes a second over the last minute, and when the backlog is gone at that rate
-  stuck claims    silent for longer than watchdog.stuck_after; the watchdog resets them
-  backing off     failed, will be tried again by themselves
-  dead letters    failed for good, wait for a person
+Rows of the first table:
+  backlog         pastes that are due; exact up to 100,000, estimated from a
+                  sample of the table above that
+  oldest overdue  time since the oldest paste of the backlog expired
+  rate, drained   pastes deleted per second over the last minute, and when the
+                  backlog is empty at that rate
+  stuck claims    lease expired for longer than watchdog.stuck_after; the
+                  watchdog resets them
+  backing off     pastes that failed and are retried automatically
+  dead letters    pastes that failed permanently and need an operator
 
-Under `to do` is what a person should do something about, with the command. Costs the database well
-under a second, however large the table is; a standby will do (target_session_attrs=any).
+The section `to do` lists what needs an operator, with the command. Takes well
+under a second on a table of any size, and works on a standby
+(target_session_attrs=any).
 
 Examples:
   cleanupctl status                   how did the night go?
-  cleanupctl status --watch           a live screen
-  cleanupctl status --watch 10s
+  cleanupctl status --watch           a live screen, every two seconds
+  cleanupctl status --watch 10s       a live screen, every ten seconds
   cleanupctl status --format json | jq '.backlog, .todo'";
 
-/// Nothing is gained by looking more often.
+/// The shortest interval of `--watch`.
 const FASTEST: Duration = Duration::from_millis(200);
 
 impl Status {
@@ -57,27 +63,29 @@ impl Status {
         let mut client = super::connect(settings).await?;
         migrate::check(&client).await?;
         let Some(every) = self.watch else {
-            let seen = look::look(&mut client, settings).await?;
-            print(self.format, &seen, |seen| screen::show(seen, None));
+            let overview = overview::read(&mut client, settings).await?;
+            print(self.format, &overview, |overview| screen::show(overview, None));
             return Ok(0);
         };
         let mut trend = Trend::default();
         loop {
             let next = Instant::now() + every.max(FASTEST);
-            let seen = look::look(&mut client, settings).await?;
-            trend.add(&seen);
-            if !self.draw(&seen, &trend) {
+            let overview = overview::read(&mut client, settings).await?;
+            trend.add(&overview);
+            if !self.draw(&overview, &trend) {
                 return Ok(0);
             }
             sleep_until(next).await;
         }
     }
 
-    /// False: nobody watches any more.
-    fn draw(&self, seen: &Seen, trend: &Trend) -> bool {
+    /// Returns false if stdout is closed.
+    fn draw(&self, overview: &Overview, trend: &Trend) -> bool {
         let live = self.format == Format::Text && stdout().is_terminal();
-        // Home, and clear what is left of the last screen: no flicker.
+        // Cursor home, then clear to the end: redraws without flicker.
         let clear = if live { "\x1b[H\x1b[J" } else { "" };
-        print(self.format, seen, |seen| format!("{clear}{}", screen::show(seen, Some(trend))))
+        print(self.format, overview, |overview| {
+            format!("{clear}{}", screen::show(overview, Some(trend)))
+        })
     }
 }

@@ -208,7 +208,10 @@ fn function(context: &str) -> Option<String> {
 pub fn describe_pool(error: &PoolError) -> String {
     match error {
         PoolError::Backend(error) => describe(error),
-        error => error.to_string(),
+        PoolError::Timeout(TimeoutType::Wait) => "no free connection within 30 s".into(),
+        PoolError::Timeout(TimeoutType::Create) => "no connection in time".into(),
+        PoolError::Timeout(TimeoutType::Recycle) => "no answer in time".into(),
+        error => printable(&error.to_string()),
     }
 }
 

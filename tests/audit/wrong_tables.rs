@@ -46,7 +46,7 @@ async fn doctor(stage: &Stage) -> Findings {
 async fn assert_doctor_warns(stage: &Stage, state: &str) {
     let findings = doctor(stage).await;
     let words = [state, "wrong tables or the wrong bucket", "schema, search_path, table names"];
-    findings.assert_says("bodies", "warning", &words);
+    findings.assert_says("objects", "warning", &words);
     let text = findings.0.stdout();
     assert!(!text.contains("--repair"), "{text}");
 }
@@ -138,11 +138,11 @@ async fn the_doctor_recommends_a_repair_where_it_is_safe_and_only_there() {
     let stage = Stage::new().await;
     stage.fill(100).await;
     stage.store.put("orphan", 4, OLD);
-    doctor(&stage).await.assert_says("bodies", "warning", &["`cleanupctl audit --repair`"]);
+    doctor(&stage).await.assert_says("objects", "warning", &["`cleanupctl audit --repair`"]);
     stage.run_sql("UPDATE cleanup_fleet SET prefix = 'o'").await;
     let program = stage.program("cleanupctl").env("AWS_ENDPOINT_URL", &stage.store.url);
     let findings = diagnose(program.env("CLEANUP_S3_PREFIX", "o")).await;
-    findings.assert_says("bodies", "warning", &["does not end in '/'"]);
+    findings.assert_says("objects", "warning", &["does not end in '/'"]);
     assert!(!findings.0.stdout().contains("--repair"), "{}", findings.0.stdout());
 }
 
@@ -153,5 +153,5 @@ async fn the_doctor_checks_with_a_workers_login_that_may_not_read_the_totals() {
     stage.store.put("orphan", 4, OLD);
     let worker = stage.program("cleanupctl").env("DATABASE_URL", &stage.worker_url());
     let findings = diagnose(worker.env("AWS_ENDPOINT_URL", &stage.store.url)).await;
-    findings.assert_says("bodies", "warning", &["no worker has erased a paste"]);
+    findings.assert_says("objects", "warning", &["no worker has erased a paste"]);
 }

@@ -1,4 +1,5 @@
-//! Settings: one file, one struct, one variable each; what cannot work is refused in one line.
+//! Settings: file, variables, flags and defaults; an invalid setting is refused in one line with exit code
+//! 2.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -37,7 +38,7 @@ impl Drop for File {
     }
 }
 
-/// A worker that has all it needs, except that its servers are nowhere.
+/// A worker with complete settings, whose servers do not exist.
 fn worker(args: &[&str]) -> Process {
     Process::new("cleanup-worker")
         .env("DATABASE_URL", &format!("postgres://u@{NOWHERE}/d"))
@@ -47,7 +48,7 @@ fn worker(args: &[&str]) -> Process {
         .args(args)
 }
 
-/// All settings as text, without those that this test run's own environment sets.
+/// All settings as text, without those that the environment of the tests sets.
 fn shown(mut settings: Settings) -> String {
     (settings.postgres.url, settings.redis.url) = (None, None);
     (settings.s3.bucket, settings.s3.endpoint) = (None, None);
@@ -124,7 +125,7 @@ fn the_example_for_the_local_servers_loads_and_is_complete() {
     assert_eq!(local.cache.key_pattern, "paste:{short_code}");
 }
 
-/// Insists on exit code 2 and one line with these words.
+/// Asserts exit code 2 and one line with these words.
 async fn assert_usage(process: Process, words: &[&str]) {
     let ended = process.output().await;
     ended.assert_refused(2, words);
@@ -165,7 +166,7 @@ async fn an_unknown_variable_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_is_refused_by_name() {
+async fn a_file_that_does_not_exist_is_refused_by_name() {
     let run = worker(&["run", "--config", "/nowhere/cleanup.toml"]);
     assert_usage(run, &["/nowhere/cleanup.toml"]).await;
     let run = worker(&["run"]).env("CLEANUP_CONFIG", "/nowhere/cleanup.toml");
@@ -173,7 +174,7 @@ async fn a_file_that_is_not_there_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_bad_duration_is_refused_from_everywhere() {
+async fn a_bad_duration_is_refused_from_every_source() {
     let run = worker(&["run"]).env("CLEANUP_WATCHDOG_STUCK_AFTER", "soon");
     assert_usage(run, &["CLEANUP_WATCHDOG_STUCK_AFTER", "soon", "not a duration"]).await;
     let file = File::new("[lock]\nttl = \"30 parsecs\"");
@@ -185,7 +186,7 @@ async fn a_bad_duration_is_refused_from_everywhere() {
 }
 
 #[tokio::test]
-async fn a_duration_of_more_than_a_hundred_years_is_refused_from_everywhere() {
+async fn a_duration_of_more_than_a_hundred_years_is_refused_from_every_source() {
     for variable in ["CLEANUP_S3_DEADLINE", "CLEANUP_WORKER_GRACE_PERIOD", "CLEANUP_WATCHDOG_TICK"]
     {
         let run = worker(&["run"]).env(variable, "101y");
@@ -199,7 +200,7 @@ async fn a_duration_of_more_than_a_hundred_years_is_refused_from_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_longest_durations_everywhere_worker_and_watchdog_do_their_work() {
+async fn worker_and_watchdog_work_with_the_longest_durations() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     for (program, args) in
@@ -221,14 +222,14 @@ async fn with_the_longest_durations_everywhere_worker_and_watchdog_do_their_work
         let ended = process.output().await;
         assert_eq!(ended.code(), 0, "{program}: {}", ended.stderr());
     }
-    let buried = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETED'";
-    assert_eq!(world.count(buried).await, 1);
+    let tombstones = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETED'";
+    assert_eq!(world.count(tombstones).await, 1);
 }
 
 #[tokio::test]
-async fn a_cron_expression_that_never_comes_is_refused() {
+async fn a_cron_expression_that_matches_no_date_is_refused() {
     let schedule = worker(&["schedule"]).env("CLEANUP_SCHEDULE_CRON", "0 0 0 31 2 *");
-    assert_usage(schedule, &["schedule.cron", "\"0 0 0 31 2 *\"", "no such moment"]).await;
+    assert_usage(schedule, &["schedule.cron", "\"0 0 0 31 2 *\"", "matches no date"]).await;
 }
 
 #[tokio::test]
@@ -264,7 +265,7 @@ async fn a_stuck_after_under_three_heartbeats_is_refused_by_worker_and_watchdog(
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_by_both_variables_that_could_set_it() {
+async fn a_missing_setting_is_named_with_both_of_its_variables() {
     for (well_known, variable) in [
         ("DATABASE_URL", "CLEANUP_POSTGRES_URL"),
         ("REDIS_URL", "CLEANUP_REDIS_URL"),
@@ -284,6 +285,17 @@ async fn what_is_missing_is_named_by_both_variables_that_could_set_it() {
 async fn a_cache_key_without_the_short_code_is_refused() {
     let run = worker(&["run"]).env("CLEANUP_CACHE_KEY_PATTERN", "paste");
     assert_usage(run, &["cache.key_pattern", "\"paste\"", "{short_code}"]).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_without_scheme_or_host_is_refused_by_every_program() {
+    for endpoint in ["localhost:9000", "127.0.0.1:9000", "minio", "ftp://minio", "http://"] {
+        let words = ["s3.endpoint", endpoint, "AWS_ENDPOINT_URL", "CLEANUP_S3_ENDPOINT", "http://"];
+        assert_usage(worker(&["run"]).env("AWS_ENDPOINT_URL", endpoint), &words).await;
+        assert_usage(worker(&["run"]).env("CLEANUP_S3_ENDPOINT", endpoint), &words).await;
+        let seed = Process::new("cleanupctl").args(&["seed"]).env("AWS_ENDPOINT_URL", endpoint);
+        assert_usage(seed, &words).await;
+    }
 }
 
 #[tokio::test]
@@ -316,8 +328,8 @@ async fn a_bad_time_of_day_is_refused() {
     }
 }
 
-/// Which database the worker wanted: it says so because it cannot reach it.
-async fn database_wanted(process: Process) -> String {
+/// The database that the worker tried to reach, from its error.
+async fn database_tried(process: Process) -> String {
     let ended = process.output().await;
     ended.assert_refused(1, &[NOWHERE]);
     let (_, rest) = ended.stderr().split_once("database \"").map(own).expect("a database");
@@ -336,12 +348,12 @@ async fn a_cleanup_variable_beats_the_well_known_one_which_beats_the_file() {
     let all = worker(&args)
         .env("DATABASE_URL", &url("well-known"))
         .env("CLEANUP_POSTGRES_URL", &url("cleanup"));
-    assert_eq!(database_wanted(all).await, "cleanup");
+    assert_eq!(database_tried(all).await, "cleanup");
     let two = worker(&args).env("DATABASE_URL", &url("well-known"));
-    assert_eq!(database_wanted(two).await, "well-known");
-    assert_eq!(database_wanted(worker(&args).without("DATABASE_URL")).await, "file");
+    assert_eq!(database_tried(two).await, "well-known");
+    assert_eq!(database_tried(worker(&args).without("DATABASE_URL")).await, "file");
     let named = worker(&["run"]).without("DATABASE_URL").env("CLEANUP_CONFIG", file.path());
-    assert_eq!(database_wanted(named).await, "file");
+    assert_eq!(database_tried(named).await, "file");
 }
 
 #[tokio::test(flavor = "multi_thread")]

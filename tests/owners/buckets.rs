@@ -102,7 +102,7 @@ async fn a_store_that_answered_is_not_said_to_be_silent() {
     let s3 = FaultyS3::start(&world, Mood::Fine).await;
     let findings = doctor(&world, &s3.url).await;
     findings.assert_says("bucket", "ok", &[]);
-    findings.assert_says("versions", "left_out", &["cannot be seen"]);
+    findings.assert_says("versions", "left_out", &["cannot read the versioning"]);
     assert!(!findings.of("versions").to_string().contains("no answer"), "it answered, in its way");
     s3.mood(Mood::Failing { status: 405, code: "" });
     doctor(&world, &s3.url).await.assert_says("versions", "left_out", &["S3 405"]);

@@ -179,10 +179,10 @@ async fn times_in_the_future_are_a_finding_until_a_sweep_has_corrected_them() {
     world.run_sql(AHEAD).await;
     let found = diagnose(world.program("cleanupctl")).await;
     let words = [
-        "1 claims",
-        "1 rows in progress",
-        "3 retries",
-        "12 content rows",
+        "1 claim (",
+        "1 claimed row (",
+        "3 retry times",
+        "12 sampled content rows",
         "cleanup-watchdog --once",
     ];
     found.assert_says("times", "warning", &words);

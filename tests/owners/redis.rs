@@ -33,7 +33,7 @@ async fn a_redis_that_is_a_replica_is_named_with_its_master() {
     doctor(&world, &master.url(), "wait").await.assert_only(0, &["durability"]);
     let writable = ["--replicaof", "127.0.0.1", &port, "--replica-read-only", "no"];
     let replica = Redis::start_with(&writable).await;
-    assert_found(&replica, &[&of, "forgets what is written to it", "REDIS_URL"]).await;
+    assert_found(&replica, &[&of, "loses what is written to it", "REDIS_URL"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +79,7 @@ async fn the_rights_in_redis_that_the_documents_name_are_enough() {
         let redis = Redis::start_with(&user.collect::<Vec<_>>()).await;
         let url = redis.url().replace("//", "//night:secret@");
         if may_look {
-            doctor(&world, &url, "wait").await.assert_only(0, &["durability", "bodies"]);
+            doctor(&world, &url, "wait").await.assert_only(0, &["durability", "objects"]);
         }
         let run = world.program("cleanup-worker").args(&["run"]).env("REDIS_URL", &url);
         let run = run.env("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}");

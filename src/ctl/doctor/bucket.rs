@@ -1,4 +1,4 @@
-//! The bucket: may we delete in it, and is it the one that this database belongs to?
+//! Checks the bucket: that deletes work, what versioning keeps, and that the database is bound to it.
 
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-const AWAY: &str = "S3 is unavailable";
+const UNAVAILABLE: &str = "S3 is unavailable";
 const LIFECYCLE: &str = "set a lifecycle rule that expires noncurrent versions and delete markers";
 
-/// The bucket for more questions, or why there is none. Asks with a key that cannot exist, by
-/// either checksum: a store that takes only the other one refuses every batch.
+/// Checks that deletes work, and returns the bucket for further checks, or why there is none. Probes
+/// with a key that cannot exist, with either checksum: a store that takes only the other one would
+/// refuse every batch.
 pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'static str>) {
     let objects = match Objects::new(settings).await {
         Ok(objects) => objects,
@@ -29,14 +30,14 @@ pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'
     let used = settings.s3.checksum;
     let other = objects.with_checksum(the_other(used));
     let Ok((probed, other)) = timeout(TIMEOUT, join(objects.probe(), other.probe())).await else {
-        let silent = anyhow!(
+        let error = anyhow!(
             "S3 did not answer within {TIMEOUT:?}; check that it runs and that AWS_ENDPOINT_URL \
              is right"
         );
-        return (Outcome::failed(&silent), Err(AWAY));
+        return (Outcome::failed(&error), Err(UNAVAILABLE));
     };
     let bucket = match probed {
-        Err(ObjectsError::Unavailable { .. }) => Err(AWAY),
+        Err(ObjectsError::Unavailable { .. }) => Err(UNAVAILABLE),
         Err(ObjectsError::NoBucket { .. }) => Err("the bucket does not exist"),
         Err(ObjectsError::NoCredentials { .. }) => Err("no AWS credentials"),
         _ => Ok(objects.clone()),
@@ -51,7 +52,7 @@ fn the_other(used: Checksum) -> Checksum {
     }
 }
 
-fn say(checksum: Checksum) -> &'static str {
+fn name(checksum: Checksum) -> &'static str {
     match checksum {
         Checksum::Auto => "auto",
         Checksum::Md5 => "md5",
@@ -64,35 +65,36 @@ fn judge_deletes(
     probed: Result<(), ObjectsError>,
     other_works: bool,
 ) -> Outcome {
-    let (name, other) = (say(used), say(the_other(used)));
+    let (used, other) = (name(used), name(the_other(used)));
     match probed {
-        Ok(()) if other_works => ok(format!("deleting works in {bucket:?}, with either checksum")),
-        Ok(()) => ok(format!("deleting works in {bucket:?}, with s3.checksum {name} only")),
-        // It passes, and says nothing about checksums.
+        Ok(()) if other_works => ok(format!("deletes work in {bucket:?}, with either checksum")),
+        Ok(()) => ok(format!("deletes work in {bucket:?}, with s3.checksum {used} only")),
+        // An outage: it proves nothing about checksums.
         Err(error @ ObjectsError::Unavailable { .. }) => Outcome::failed(&error.into()),
         Err(error) if other_works => failure(
             format!(
-                "deleting works in {bucket:?} with s3.checksum {other}, but not with {name}: {}",
+                "deletes work in {bucket:?} with s3.checksum {other}, but not with {used}: {}",
                 error.reason()
             ),
             format!("set CLEANUP_S3_CHECKSUM={other}"),
         ),
         Err(error @ ObjectsError::Unsupported { .. }) => failure(
-            format!("{bucket:?} takes DeleteObjects with neither checksum: {}", error.reason()),
-            "workers delete by it alone: keep the bodies in a store that has DeleteObjects",
+            format!("{bucket:?} accepts DeleteObjects with neither checksum: {}", error.reason()),
+            "workers delete with DeleteObjects only: keep the objects in a store that has DeleteObjects",
         ),
         Err(error) => Outcome::failed(&error.into()),
     }
 }
 
-/// Whether a deleted body is gone. With versions it is not: a DeleteObjects that names no version
-/// succeeds and adds a delete marker, whether versioning is on or suspended, under object lock, too.
+/// Checks whether deleted objects are really gone. With versions they are not: a DeleteObjects that
+/// names no version succeeds and adds a delete marker, whether versioning is on or suspended, and
+/// under object lock, too.
 pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
-    let looked = timeout(TIMEOUT, look_for_versions(objects)).await;
-    Ok(looked.unwrap_or_else(|_| left_out(AWAY)))
+    let checked = timeout(TIMEOUT, check_versions(objects)).await;
+    Ok(checked.unwrap_or_else(|_| left_out(UNAVAILABLE)))
 }
 
-async fn look_for_versions(objects: &Objects) -> Outcome {
+async fn check_versions(objects: &Objects) -> Outcome {
     let (s3, bucket) = (objects.client(), objects.bucket());
     let lock = s3.get_object_lock_configuration().bucket(bucket).send().await;
     let locked = lock.is_ok_and(|lock| {
@@ -100,33 +102,34 @@ async fn look_for_versions(objects: &Objects) -> Outcome {
     });
     if locked {
         return warning(
-            "object lock is on: a delete succeeds and adds a delete marker, and the body stays as a \
+            "object lock is on: a delete succeeds and adds a delete marker, and the object stays as a \
              noncurrent version, at least until its retention or legal hold ends",
             format!("{LIFECYCLE}, or keep pastes in a bucket without object lock"),
         );
     }
     match objects.versioning().await {
         Ok(Some(BucketVersioningStatus::Enabled)) => {
-            warning("versioning is on: a deleted body stays as a noncurrent version", LIFECYCLE)
+            warning("versioning is on: a deleted object stays as a noncurrent version", LIFECYCLE)
         }
         Ok(Some(BucketVersioningStatus::Suspended)) => warning(
-            "versioning is suspended: a deleted body that was uploaded while it was on stays as a \
+            "versioning is suspended: a deleted object that was uploaded while it was on stays as a \
              noncurrent version, and each delete leaves a delete marker",
             LIFECYCLE,
         ),
         Ok(_) => ok("not versioned, no object lock"),
-        Err(reason) => left_out(format!("cannot be seen: {reason}")),
+        Err(reason) => left_out(format!("cannot read the versioning of the bucket: {reason}")),
     }
 }
 
-pub(super) async fn belongs(db: &Client, settings: &Settings) -> Result<Outcome> {
+/// Checks that the database is bound to the bucket and prefix of the settings.
+pub(super) async fn binding(db: &Client, settings: &Settings) -> Result<Outcome> {
     let fleet = fleet::read(db).await?;
     let bucket = settings.bucket()?;
     if fleet.bucket.is_none() {
-        return Ok(ok(format!("none yet; the first run will bind this database to {bucket:?}")));
+        return Ok(ok(format!("none yet; the first run binds this database to {bucket:?}")));
     }
     fleet.belongs_to(bucket, &settings.s3.prefix)?;
-    Ok(ok(format!("this database belongs to {bucket:?}")))
+    Ok(ok(format!("this database is bound to {bucket:?}")))
 }
 
 #[cfg(test)]
@@ -136,13 +139,13 @@ mod tests {
     #[test]
     fn only_a_refusal_is_blamed_on_the_checksum() {
         let (bucket, reason) = (String::from("b"), String::from("S3 400 InvalidRequest: no"));
-        let said = |error: ObjectsError, other_works: bool| {
+        let judged = |error: ObjectsError, other_works: bool| {
             format!("{:?}", judge_deletes("b", Checksum::Md5, Err(error), other_works))
         };
         let denied = ObjectsError::Denied { bucket: bucket.clone(), reason: reason.clone() };
-        assert!(said(denied.clone(), true).contains("CLEANUP_S3_CHECKSUM=auto"));
-        assert!(said(denied, false).contains("s3:DeleteObject"));
-        let away = ObjectsError::Unavailable { bucket, reason };
-        assert!(!said(away, true).contains("CHECKSUM"));
+        assert!(judged(denied.clone(), true).contains("CLEANUP_S3_CHECKSUM=auto"));
+        assert!(judged(denied, false).contains("s3:DeleteObject"));
+        let unavailable = ObjectsError::Unavailable { bucket, reason };
+        assert!(!judged(unavailable, true).contains("CHECKSUM"));
     }
 }

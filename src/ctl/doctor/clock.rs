@@ -1,4 +1,5 @@
-//! The clocks. Rows are judged by Postgres' alone; the others matter for less, but they do.
+//! Compares the clocks of this host, Postgres and Redis. Only Postgres' clock decides about rows; the
+//! others matter for schedules, logs and cache entries.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,16 +11,16 @@ use super::{
     postgres::failed,
     upkeep::upkeep,
 };
-use crate::{config::Settings, format::thousands, redis::Redis};
+use crate::{config::Settings, format::counted, redis::Redis};
 
 const TIMES: &str = sql!("doctor/times");
 const FAR_APART: f64 = 5.0;
-/// There may be millions, and the remedy is the same.
+/// There may be millions, and the remedy is the same for all.
 const COUNTED: i64 = 10_000;
 
 pub(super) async fn postgres(client: &Client) -> Result<Outcome> {
-    let there: f64 = upkeep(client).await?.get("clock");
-    Ok(judge_postgres(now() - there))
+    let server: f64 = upkeep(client).await?.get("clock");
+    Ok(judge_postgres(now() - server))
 }
 
 fn judge_postgres(apart: f64) -> Outcome {
@@ -27,67 +28,67 @@ fn judge_postgres(apart: f64) -> Outcome {
         true => ok("this host and Postgres agree"),
         false => warning(
             format!("this host and Postgres are {:.0} s apart", apart.abs()),
-            "keep both by NTP: rows are judged by Postgres' clock alone, but --until, schedules \
-             and logs go by this one's",
+            "synchronize both with NTP: Postgres' clock decides about rows, but --until, schedules \
+             and logs use this host's clock",
         ),
     }
 }
 
-/// Times in the future hide claims and rows, until a sweep has corrected them.
+/// Counts times in the future, which hide claims and rows until a sweep has corrected them.
 pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcome> {
     let longest = settings.worker.longest_backoff().as_secs_f64();
     let row = client.query_one(TIMES, &[&longest, &COUNTED]).await.map_err(failed)?;
-    let count = |(name, what): (&str, &str)| {
+    let count = |(name, noun, column): (&str, &str, &str)| {
         let count = row.get::<_, i64>(name).unsigned_abs();
-        (count > 0).then(|| format!("{} {what}", thousands(count)))
+        (count > 0).then(|| format!("{} ({column})", counted(count, noun)))
     };
     let swept: Vec<String> = [
-        ("claims", "claims (heartbeat_at)"),
-        ("in_progress", "rows in progress (deletion_initiated_at)"),
-        ("tombstones", "tombstones (deletion_initiated_at)"),
-        ("retries", "retries (retry_at)"),
+        ("claims", "claim", "heartbeat_at"),
+        ("in_progress", "claimed row", "deletion_initiated_at"),
+        ("tombstones", "tombstone", "deletion_initiated_at"),
+        ("retries", "retry time", "retry_at"),
     ]
     .into_iter()
     .filter_map(count)
     .collect();
-    let content = count(("content", "content rows of a sample (created_at)"));
+    let content = count(("content", "sampled content row", "created_at"));
     let all: Vec<&str> = swept.iter().chain(&content).map(String::as_str).collect();
     if all.is_empty() {
         return Ok(ok("none is in the future"));
     }
-    let mut remedies = vec!["keep the server's clock by NTP"];
+    let mut remedies = vec!["synchronize Postgres' host with NTP"];
     if !swept.is_empty() {
-        remedies.push("the watchdog's next sweep corrects claims and pastes, `cleanup-watchdog --once` does now");
+        remedies.push("the watchdog's next sweep corrects claims and pastes; to do it now: `cleanup-watchdog --once`");
     }
     if content.is_some() {
-        remedies.push("the decrement that counts content anew corrects its time");
+        remedies.push("the next decrement of such content recounts it and corrects its created_at");
     }
     Ok(warning(
-        format!("in the future, from when the server's clock was ahead: {}", all.join(", ")),
+        format!("in the future, because Postgres' clock was ahead: {}", all.join(", ")),
         remedies.join("; "),
     ))
 }
 
 pub(super) async fn redis(redis: &Redis) -> Result<Outcome> {
-    let there = async {
+    let time = async {
         let mut connection = redis.connection().await?;
-        let time = redis::cmd("TIME").query_async::<(f64, f64)>(&mut connection).await;
-        time.map_err(|error| redis.failed(&error))
+        let answer = redis::cmd("TIME").query_async::<(f64, f64)>(&mut connection).await;
+        answer.map_err(|error| redis.failed(&error))
     };
-    Ok(match there.await {
+    Ok(match time.await {
         Ok((seconds, micros)) => judge_redis(now() - seconds - micros / 1e6),
-        Err(reason) => left_out(format!("its time cannot be seen: {reason}")),
+        Err(reason) => left_out(format!("cannot read the time of Redis: {reason}")),
     })
 }
 
-/// Redis counts a TTL from when it was set, so the claim lock lives as long as it should.
+/// The claim lock has a relative TTL, which Redis counts by itself, so a wrong clock does not harm it.
 fn judge_redis(apart: f64) -> Outcome {
     match apart.abs() < FAR_APART {
         true => ok("this host and Redis agree"),
         false => warning(
             format!("this host and Redis are {:.0} s apart", apart.abs()),
-            "keep both by NTP: lock and claims do not mind, but cache entries that were told a \
-             moment to expire at (EXPIREAT, EXAT) go by Redis' clock",
+            "synchronize both with NTP: lock and claims are not affected, but cache entries with an \
+             absolute expiry (EXPIREAT, EXAT) use Redis' clock",
         ),
     }
 }

@@ -1,5 +1,5 @@
-//! The settings' times against each other. What cannot work is refused at the start of every
-//! program; this is about what works, but not as somebody would want it.
+//! Compares the timeouts in the settings with each other. Combinations that cannot work are refused when
+//! a program starts; these work, but have a bad effect.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::{config::Settings, postgres::STATEMENT_TIMEOUT};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const LONGEST_LOCK: Duration = Duration::from_secs(5 * 60);
 const SHORTEST_S3: Duration = Duration::from_secs(5);
-/// The default of `watchdog.tick` and `s3.deadline`. Where that is too long already,
-/// `watchdog.stuck_after` is too short.
+/// The default of `watchdog.tick` and `s3.deadline`. If even that is too long, `watchdog.stuck_after` is
+/// too short.
 const MINUTE: Duration = Duration::from_secs(60);
 const LONGER_STUCK_AFTER: &str = "set CLEANUP_WATCHDOG_STUCK_AFTER=2m or more";
 
-/// A rule that is broken: what is found, what to do.
+/// A broken rule: what is wrong, and the remedy.
 type Broken = (String, &'static str);
 
 pub(super) fn deadlines(settings: &Settings) -> Outcome {
@@ -25,7 +25,9 @@ pub(super) fn deadlines(settings: &Settings) -> Outcome {
             .collect();
     let stuck_after = spell(settings.watchdog.stuck_after);
     match broken.is_empty() {
-        true => ok(format!("they fit; a dead worker's pastes come back after {stuck_after}")),
+        true => {
+            ok(format!("consistent; the pastes of a dead worker are reset after {stuck_after}"))
+        }
         false => {
             let (found, mut remedies): (Vec<_>, Vec<_>) = broken.into_iter().unzip();
             remedies.dedup();
@@ -34,14 +36,14 @@ pub(super) fn deadlines(settings: &Settings) -> Outcome {
     }
 }
 
-/// A decrement or finish holds its claim's row, so its heartbeat waits until the transaction ends; other
-/// phases are beaten for as long as they may take.
+/// A decrement or finish locks its claim's row, so its heartbeat waits until the transaction ends. The
+/// other phases send heartbeats for as long as they may take.
 fn stuck_early(settings: &Settings) -> Option<Broken> {
     let stuck_after = settings.watchdog.stuck_after;
     let found = || {
         format!(
-            "watchdog.stuck_after ({}) is shorter than one statement may take ({}): when Postgres \
-             is slow, batches of workers that live are dropped and done again",
+            "watchdog.stuck_after ({}) is shorter than one statement may take ({}): while Postgres \
+             is slow, live workers lose their batches and the work is repeated",
             spell(stuck_after),
             spell(STATEMENT_TIMEOUT)
         )
@@ -53,7 +55,7 @@ fn stuck_late(settings: &Settings) -> Option<Broken> {
     let (stuck_after, tick) = (settings.watchdog.stuck_after, settings.watchdog.tick);
     if stuck_after > DAY {
         let found = format!(
-            "watchdog.stuck_after ({}) is longer than a day: what a killed worker held misses the \
+            "watchdog.stuck_after ({}) is longer than a day: the pastes of a killed worker miss the \
              next night, too",
             spell(stuck_after)
         );
@@ -61,7 +63,7 @@ fn stuck_late(settings: &Settings) -> Option<Broken> {
     }
     let found = || {
         format!(
-            "watchdog.tick ({}) is longer than watchdog.stuck_after ({}): silence is noticed late",
+            "watchdog.tick ({}) is longer than watchdog.stuck_after ({}): expired leases are found late",
             spell(tick),
             spell(stuck_after)
         )
@@ -73,9 +75,11 @@ fn stuck_late(settings: &Settings) -> Option<Broken> {
 fn s3(settings: &Settings) -> Option<Broken> {
     let (deadline, stuck_after) = (settings.s3.deadline, settings.watchdog.stuck_after);
     let why = match deadline {
-        _ if deadline < SHORTEST_S3 => "one slow answer, and a whole batch is released".into(),
+        _ if deadline < SHORTEST_S3 => {
+            "one slow answer makes a worker release a whole batch".into()
+        }
         _ if deadline > stuck_after => format!(
-            "while S3 is away, workers that live keep their pastes for longer than dead ones \
+            "while S3 is unavailable, live workers keep their pastes for longer than dead workers \
              would (watchdog.stuck_after, {})",
             spell(stuck_after)
         ),
@@ -91,8 +95,7 @@ fn s3(settings: &Settings) -> Option<Broken> {
 fn lock(settings: &Settings) -> Option<Broken> {
     let ttl = settings.lock.ttl;
     let found = format!(
-        "lock.ttl is {}: a worker that is killed while it claims keeps the others waiting for as \
-         long",
+        "lock.ttl is {}: a worker that is killed while it claims blocks all others for that time",
         spell(ttl)
     );
     (ttl > LONGEST_LOCK).then_some((found, "set CLEANUP_LOCK_TTL=30s"))
@@ -106,7 +109,7 @@ fn spell(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn said(change: impl FnOnce(&mut Settings)) -> String {
+    fn judged(change: impl FnOnce(&mut Settings)) -> String {
         let mut settings = crate::config::defaults();
         change(&mut settings);
         settings.validate().expect("legal");
@@ -114,46 +117,46 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_warns(said: &str, words: &[&str]) {
-        assert!(said.contains("Warning"), "{said}");
-        words.iter().for_each(|word| assert!(said.contains(word), "{word:?} is not in {said}"));
+    fn assert_warns(text: &str, words: &[&str]) {
+        assert!(text.contains("Warning"), "{text}");
+        words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in {text}"));
     }
 
     #[test]
     fn the_defaults_fit_and_so_does_a_minute() {
-        assert!(said(|_| {}).contains("Ok"));
-        let minute = said(|settings| settings.watchdog.stuck_after = Duration::from_secs(60));
+        assert!(judged(|_| {}).contains("Ok"));
+        let minute = judged(|settings| settings.watchdog.stuck_after = Duration::from_secs(60));
         assert!(minute.contains("Ok"), "{minute}");
     }
 
     #[test]
-    fn what_is_legal_but_unwise_is_a_warning_that_names_the_setting() {
+    fn a_legal_but_unwise_timeout_is_a_warning_that_names_the_setting() {
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
-        let early = said(|settings| settings.watchdog.stuck_after = 59 * second);
+        let early = judged(|settings| settings.watchdog.stuck_after = 59 * second);
         assert_warns(&early, &["shorter than one statement", "STUCK_AFTER=2m"]);
-        let late = said(|settings| settings.watchdog.stuck_after = 25 * hour);
-        assert_warns(&late, &["misses the next night", "STUCK_AFTER=2h"]);
-        let tick = said(|settings| settings.watchdog.tick = 3 * hour);
-        assert_warns(&tick, &["noticed late", "CLEANUP_WATCHDOG_TICK=60s"]);
-        let short = said(|settings| settings.s3.deadline = second);
+        let late = judged(|settings| settings.watchdog.stuck_after = 25 * hour);
+        assert_warns(&late, &["miss the next night", "STUCK_AFTER=2h"]);
+        let tick = judged(|settings| settings.watchdog.tick = 3 * hour);
+        assert_warns(&tick, &["found late", "CLEANUP_WATCHDOG_TICK=60s"]);
+        let short = judged(|settings| settings.s3.deadline = second);
         assert_warns(&short, &["one slow answer", "CLEANUP_S3_DEADLINE=60s"]);
-        let long = said(|settings| settings.s3.deadline = 3 * hour);
-        assert_warns(&long, &["longer than dead ones", "CLEANUP_S3_DEADLINE=60s"]);
-        let lock = said(|settings| settings.lock.ttl = hour);
-        assert_warns(&lock, &["keeps the others waiting", "CLEANUP_LOCK_TTL=30s"]);
+        let long = judged(|settings| settings.s3.deadline = 3 * hour);
+        assert_warns(&long, &["longer than dead workers", "CLEANUP_S3_DEADLINE=60s"]);
+        let lock = judged(|settings| settings.lock.ttl = hour);
+        assert_warns(&lock, &["blocks all others", "CLEANUP_LOCK_TTL=30s"]);
     }
 
     #[test]
-    fn a_value_that_is_set_already_is_not_recommended() {
-        let half = said(|settings| settings.watchdog.stuck_after = Duration::from_secs(30));
+    fn a_value_that_is_already_set_is_not_recommended() {
+        let half = judged(|settings| settings.watchdog.stuck_after = Duration::from_secs(30));
         assert_warns(&half, &["watchdog.tick (1m)", "s3.deadline is 1m", "STUCK_AFTER=2m or more"]);
         assert!(!half.contains("=60s"), "both are 60s: {half}");
         assert_eq!(half.matches("STUCK_AFTER=").count(), 1, "{half}");
     }
 
     #[test]
-    fn all_that_is_unwise_is_named_at_once() {
-        let both = said(|settings| {
+    fn all_unwise_timeouts_are_named_at_once() {
+        let both = judged(|settings| {
             settings.watchdog.stuck_after = Duration::from_secs(30);
             settings.lock.ttl = Duration::from_secs(600);
         });

@@ -1,4 +1,4 @@
-//! What goes over the network: passwords, short codes and keys should not go in plain text.
+//! Checks that the connections are encrypted: they carry passwords, short codes and keys.
 
 use anyhow::{Result, anyhow};
 use axum::http::Uri;
@@ -12,30 +12,30 @@ use super::{
 };
 use crate::{config::Settings, printable::printable};
 
-/// How one of the three is spoken to.
+/// How the connection to one of the servers is protected.
 #[derive(Debug, PartialEq)]
 enum Wire {
     Encrypted,
-    /// By a socket, or over loopback: nobody listens.
+    /// A Unix socket or the loopback interface: it does not leave this machine.
     Local,
-    /// To this address.
+    /// Plain text, to this address.
     Plain(String),
-    /// It does not answer, or is not set: another check says so.
-    NotSeen,
+    /// The server is unavailable or not configured; another check reports that.
+    Unknown,
 }
 
 const NAMES: [&str; 3] = ["Postgres", "Redis", "S3"];
 const REMEDIES: [&str; 3] = [
-    "say sslmode=verify-full in the URL of Postgres, and postgres.ca_file",
-    "say rediss:// in REDIS_URL, and redis.ca_file",
-    "say https:// in AWS_ENDPOINT_URL",
+    "set sslmode=verify-full in the URL of Postgres, and postgres.ca_file",
+    "use rediss:// in REDIS_URL, and set redis.ca_file",
+    "use https:// in AWS_ENDPOINT_URL",
 ];
 
 pub(super) async fn encryption(client: Option<&Client>, settings: &Settings) -> Result<Outcome> {
     let redis = settings.redis_url().map(|url| redis(url.expose_secret()));
     Ok(judge([
         postgres(client).await?,
-        redis.unwrap_or(Wire::NotSeen),
+        redis.unwrap_or(Wire::Unknown),
         s3(settings.s3.endpoint.as_deref()),
     ]))
 }
@@ -50,7 +50,7 @@ fn judge(wires: [Wire; 3]) -> Outcome {
             }
             Wire::Encrypted => fine.push(format!("{name} encrypted")),
             Wire::Local => fine.push(format!("{name} on this machine")),
-            Wire::NotSeen => fine.push(format!("{name} not seen")),
+            Wire::Unknown => fine.push(format!("{name} not checked")),
         }
     }
     match plain.is_empty() {
@@ -59,10 +59,10 @@ fn judge(wires: [Wire; 3]) -> Outcome {
     }
 }
 
-/// What the session really is: `sslmode=prefer` takes what the server offers.
+/// Reads what the session really uses: `sslmode=prefer` takes what the server offers.
 async fn postgres(client: Option<&Client>) -> Result<Wire> {
     let Some(client) = client else {
-        return Ok(Wire::NotSeen);
+        return Ok(Wire::Unknown);
     };
     let row = upkeep(client).await?;
     Ok(match (row.get("tls"), row.get("is_local")) {
@@ -79,11 +79,11 @@ fn redis(url: &str) -> Wire {
         Ok(ConnectionAddr::Tcp(host, port)) => Wire::Plain(format!("{host}:{port}")),
         Ok(ConnectionAddr::TcpTls { .. }) => Wire::Encrypted,
         Ok(ConnectionAddr::Unix(_)) => Wire::Local,
-        _ => Wire::NotSeen,
+        _ => Wire::Unknown,
     }
 }
 
-/// Without an endpoint it is AWS, by https.
+/// Without an endpoint it is AWS, with https.
 fn s3(endpoint: Option<&str>) -> Wire {
     let Some(endpoint) = endpoint else {
         return Wire::Encrypted;
@@ -93,7 +93,7 @@ fn s3(endpoint: Option<&str>) -> Wire {
         Ok((Some("https"), _)) => Wire::Encrypted,
         Ok((Some("http"), Some(host))) if is_loopback(host) => Wire::Local,
         Ok((Some("http"), Some(host))) => Wire::Plain(host.into()),
-        _ => Wire::NotSeen,
+        _ => Wire::Unknown,
     }
 }
 
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn whatever_goes_in_plain_text_is_named_with_its_own_remedy() {
+    fn each_connection_in_plain_text_is_named_with_its_own_remedy() {
         let plain = |host: &str| Wire::Plain(host.into());
-        let said = format!("{:?}", judge([Wire::Encrypted, plain("cache"), plain("minio")]));
-        assert!(said.contains("Warning") && said.contains("Redis (cache), S3 (minio)"), "{said}");
-        assert!(said.contains("rediss://") && said.contains("https://"), "{said}");
-        assert!(!said.contains("sslmode"), "{said}");
-        let said = format!("{:?}", judge([plain("db"), Wire::Local, Wire::NotSeen]));
-        assert!(said.contains("Warning") && said.contains("sslmode=verify-full"), "{said}");
-        assert!(format!("{:?}", judge([Wire::Local, Wire::Local, Wire::NotSeen])).contains("Ok"));
+        let text = format!("{:?}", judge([Wire::Encrypted, plain("cache"), plain("minio")]));
+        assert!(text.contains("Warning") && text.contains("Redis (cache), S3 (minio)"), "{text}");
+        assert!(text.contains("rediss://") && text.contains("https://"), "{text}");
+        assert!(!text.contains("sslmode"), "{text}");
+        let text = format!("{:?}", judge([plain("db"), Wire::Local, Wire::Unknown]));
+        assert!(text.contains("Warning") && text.contains("sslmode=verify-full"), "{text}");
+        assert!(format!("{:?}", judge([Wire::Local, Wire::Local, Wire::Unknown])).contains("Ok"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a check says: how bad it is, what was found, what to do.
+//! The result of a check: a verdict, what was found, and the remedy.
 
 use std::fmt;
 
@@ -6,40 +6,41 @@ use serde::Serialize;
 
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub(super) enum Verdict {
     Ok,
     Warning,
     Failure,
-    /// Could not be looked at, because of an earlier failure.
+    /// Not checked, because of an earlier failure or a missing privilege.
     LeftOut,
 }
 
 #[derive(Serialize, Debug)]
-pub struct Outcome {
+pub(super) struct Outcome {
     verdict: Verdict,
     found: String,
     remedy: Option<String>,
 }
 
-pub fn ok(found: impl Into<String>) -> Outcome {
+pub(super) fn ok(found: impl Into<String>) -> Outcome {
     Outcome { verdict: Verdict::Ok, found: found.into(), remedy: None }
 }
 
-pub fn warning(found: impl Into<String>, remedy: impl Into<String>) -> Outcome {
+pub(super) fn warning(found: impl Into<String>, remedy: impl Into<String>) -> Outcome {
     Outcome { verdict: Verdict::Warning, found: found.into(), remedy: Some(remedy.into()) }
 }
 
-pub fn failure(found: impl Into<String>, remedy: impl Into<String>) -> Outcome {
+pub(super) fn failure(found: impl Into<String>, remedy: impl Into<String>) -> Outcome {
     Outcome { verdict: Verdict::Failure, found: found.into(), remedy: Some(remedy.into()) }
 }
 
-pub fn left_out(why: impl Into<String>) -> Outcome {
+pub(super) fn left_out(why: impl Into<String>) -> Outcome {
     Outcome { verdict: Verdict::LeftOut, found: why.into(), remedy: None }
 }
 
 impl Outcome {
-    /// A check that could not be carried out. Error lines of this crate end with the remedy.
-    pub fn failed(error: &anyhow::Error) -> Self {
+    /// The outcome of a check that could not be carried out. Error lines of this crate end with the
+    /// remedy, after a semicolon.
+    pub(super) fn failed(error: &anyhow::Error) -> Self {
         let line = format!("{error:#}");
         match line.rsplit_once("; ") {
             Some((found, remedy)) => failure(found, remedy),
@@ -48,25 +49,25 @@ impl Outcome {
     }
 }
 
-/// An outcome under the name of its check.
+/// An outcome with the name of its check.
 #[derive(Serialize, Debug)]
-pub struct Finding {
+pub(super) struct Finding {
     check: &'static str,
     #[serde(flatten)]
     outcome: Outcome,
 }
 
 impl Finding {
-    pub fn new(check: &'static str, outcome: Outcome) -> Self {
+    pub(super) fn new(check: &'static str, outcome: Outcome) -> Self {
         Self { check, outcome }
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> Verdict {
         self.outcome.verdict
     }
 }
 
-/// One line, aligned with the others.
+/// Writes one line, aligned with those of the other findings.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.outcome.verdict {

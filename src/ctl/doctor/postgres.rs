@@ -1,4 +1,5 @@
-//! The server: does it answer, take writes, have the schema, and keep what it acknowledges?
+//! Checks the Postgres server: that it answers, accepts writes, has the schema, and keeps acknowledged
+//! commits.
 
 use anyhow::{Result, anyhow};
 use tokio_postgres::Client;
@@ -14,7 +15,7 @@ const SERVER: &str = sql!("doctor/server");
 const DURABILITY: &str = sql!("doctor/durability");
 const OLDEST: i32 = 15;
 
-/// Connects as the programs do. Where only a server without writes answers, that one is looked at.
+/// Connects as the programs do. If only a read-only server answers, that one is checked.
 pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Client>) {
     match connect(settings).await {
         Ok((target, client)) => {
@@ -53,9 +54,9 @@ pub(super) async fn writes(client: &Client) -> Result<Outcome> {
         ),
         (false, true) => failure(
             "transactions are read-only",
-            "switch default_transaction_read_only off, for the server, the database or the role",
+            "turn default_transaction_read_only off, for the server, the database or the role",
         ),
-        (false, false) => ok("the server takes writes"),
+        (false, false) => ok("the server accepts writes"),
     })
 }
 
@@ -63,13 +64,16 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
     const MIGRATE: &str = "run `cleanupctl migrate`";
     Ok(match migrate::check(client).await {
         Ok(()) => ok(format!("version {SCHEMA_VERSION}, current")),
-        Err(SchemaError::NotMigrated) => failure("not there", MIGRATE),
+        Err(SchemaError::NotMigrated) => failure("the tables do not exist", MIGRATE),
         Err(SchemaError::Elsewhere(schemas)) => failure(
-            format!("not on this login's search_path, but in schema {}", schemas.join(", ")),
+            format!(
+                "the tables are not on this login's search_path, but in schema {}",
+                schemas.join(", ")
+            ),
             "set postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
         ),
         Err(SchemaError::TooOld { found, needed }) => {
-            failure(format!("version {found}, {needed} is needed"), MIGRATE)
+            failure(format!("version {found}, but this program needs {needed}"), MIGRATE)
         }
         Err(SchemaError::TooNew { found, needed }) => failure(
             format!("version {found}, newer than the {needed} of this program"),
@@ -84,7 +88,8 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
     })
 }
 
-/// An acknowledged commit must stay: an object is deleted once its decrement is acknowledged.
+/// Checks that an acknowledged commit survives a crash: an object is deleted once its decrement is
+/// acknowledged.
 pub(super) async fn durability(client: &Client) -> Result<Outcome> {
     let row = client.query_one(DURABILITY, &[]).await.map_err(failed)?;
     let value = |name| row.get::<_, String>(name);
@@ -97,16 +102,15 @@ fn judge(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Outco
         "fsync {fsync}, full_page_writes {full_page_writes}, synchronous_commit {synchronous_commit}"
     );
     if !matches!(synchronous_commit, "on" | "remote_apply") {
-        // Every session of the fleet asks for it when it connects.
-        let remedy =
-            "something between (a pooler?) drops the options of our sessions: let them pass";
+        // Every session of the fleet sets it when it connects.
+        let remedy = "a pooler or proxy drops the options of our sessions: let them pass";
         return failure(found, remedy);
     }
     match (fsync, full_page_writes) {
         ("on", "on") => ok(found),
         _ => warning(
             found,
-            "a crash of the machine can take back a decrement whose objects are gone: switch both on",
+            "a crash of the machine can undo a decrement whose objects are already deleted: turn both on",
         ),
     }
 }

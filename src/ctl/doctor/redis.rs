@@ -1,4 +1,5 @@
-//! Redis: does it answer, take and release the claim lock, and keep it? Without it, claims stay right.
+//! Checks Redis: that it answers, and that the claim lock can be taken, released and kept. Without Redis
+//! claims stay correct.
 
 use anyhow::Result;
 
@@ -12,7 +13,7 @@ use crate::{
 
 const OLDEST: u32 = 7;
 
-/// Its pool, as long as it answers.
+/// Checks that Redis answers, and returns its pool for further checks if it does.
 pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
     let pool = match crate::redis::pool(settings) {
         Ok(pool) => pool,
@@ -20,23 +21,23 @@ pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
     };
     match pool.ping().await {
         Ok(()) => (version(&pool).await, Some(pool)),
-        Err(reason) => (away(settings, &reason), None),
+        Err(reason) => (unavailable(settings, &reason), None),
     }
 }
 
-fn away(settings: &Settings, reason: &str) -> Outcome {
+fn unavailable(settings: &Settings, reason: &str) -> Outcome {
     let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
     no_lock(settings, format!("it is unavailable: {reason}"), check)
 }
 
-/// What becomes of workers that cannot take the lock.
+/// The outcome when workers cannot take the lock.
 fn no_lock(settings: &Settings, found: String, check: &str) -> Outcome {
     match settings.lock.when_unavailable {
         WhenUnavailable::Proceed => {
-            warning(found, format!("workers claim without their lock, and evict nothing; {check}"))
+            warning(found, format!("workers claim without the lock and evict nothing; {check}"))
         }
         WhenUnavailable::Wait => {
-            failure(found, format!("workers wait for it (lock.when_unavailable); {check}"))
+            failure(found, format!("workers wait for Redis (lock.when_unavailable); {check}"))
         }
     }
 }
@@ -44,24 +45,24 @@ fn no_lock(settings: &Settings, found: String, check: &str) -> Outcome {
 async fn version(pool: &Redis) -> Outcome {
     match info(pool, "server").await {
         Ok(info) => judge_version(field(&info, "redis_version")),
-        Err(reason) => ok(format!("it answers; its version cannot be seen: {reason}")),
+        Err(reason) => ok(format!("available; cannot read its version: {reason}")),
     }
 }
 
-/// Lock and eviction ask for nothing that an old Redis would not know, hence no failure.
+/// Lock and eviction use only commands that an old Redis has, too, hence no failure.
 fn judge_version(version: &str) -> Outcome {
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match major {
-        None => ok("it answers"),
-        Some(OLDEST..) => ok(format!("it answers, version {version}")),
+        None => ok("available"),
+        Some(OLDEST..) => ok(format!("available, version {version}")),
         Some(_) => warning(
-            format!("it answers, version {version}; the fleet is tried with {OLDEST} and newer"),
+            format!("version {version}; the fleet is tested with {OLDEST} and newer"),
             format!("upgrade it to Redis {OLDEST} or newer"),
         ),
     }
 }
 
-/// A section of what it says about itself, or why it does not.
+/// Reads a section of INFO, or returns why that failed.
 async fn info(pool: &Redis, section: &str) -> Result<String, String> {
     let mut connection = pool.connection().await?;
     let info = redis::cmd("INFO").arg(section).query_async(&mut connection).await;
@@ -73,13 +74,13 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
     line.unwrap_or_default().trim()
 }
 
-/// Whether workers can take the lock here, and release it by its token.
+/// Checks that workers can take the lock here, and release it with its token.
 pub(super) async fn serves_the_lock(
     pool: &Redis,
     settings: &Settings,
     database: &str,
 ) -> Result<Outcome> {
-    // Where INFO is not allowed, the script below tells.
+    // Where INFO is not allowed, the probe below decides.
     let replication = info(pool, "replication").await.unwrap_or_default();
     let cluster = info(pool, "cluster").await.unwrap_or_default();
     if let Some((found, check)) = wrong_kind(&replication, &cluster) {
@@ -87,49 +88,49 @@ pub(super) async fn serves_the_lock(
     }
     let lock = Lock::new(pool.clone(), &settings.lock, database);
     Ok(match lock.probe().await {
-        Ok(()) => ok("it can be taken and released"),
+        Ok(()) => ok("can be taken and released"),
         Err(reason) => {
             let rights = "+evalsha +script|load +get +set +del";
             let grant = format!("ACL SETUSER your_login {rights} ~{}", printable(lock.key()));
-            no_lock(settings, format!("it cannot be taken and released: {reason}"), &grant)
+            no_lock(settings, format!("cannot be taken and released: {reason}"), &grant)
         }
     })
 }
 
-/// A Redis that cannot serve the lock, with what to do about it.
+/// Why this kind of Redis cannot serve the lock, with the remedy.
 fn wrong_kind(replication: &str, cluster: &str) -> Option<(String, &'static str)> {
     if field(replication, "role") == "slave" {
         let of = |name| field(replication, name);
         let writes = match of("slave_read_only") {
-            "0" => "forgets what is written to it when it follows its master again",
+            "0" => "loses what is written to it when it reconnects to its master",
             _ => "takes no writes",
         };
         let (host, port) = (of("master_host"), of("master_port"));
-        let found = format!("it is a replica of {}:{port}, and {writes}", printable(host));
+        let found = format!("it is a replica of {}:{port} and {writes}", printable(host));
         return Some((found, "name its master in REDIS_URL or CLEANUP_REDIS_URL"));
     }
-    let found = "it is a node of a Redis Cluster, and refuses keys of other nodes (MOVED)";
+    let found = "it is a node of a Redis Cluster and refuses keys of other nodes (MOVED)";
     let check = "name a Redis without cluster mode in REDIS_URL or CLEANUP_REDIS_URL";
     (field(cluster, "cluster_enabled") == "1").then(|| (found.into(), check))
 }
 
-/// A cache that is short of memory may drop the claim lock with everything else.
+/// Checks that Redis does not evict the claim lock when it runs out of memory.
 pub(super) async fn keeps_the_lock(pool: &Redis) -> Result<Outcome> {
     Ok(match info(pool, "memory").await {
         Ok(info) => judge_memory(&info),
-        Err(reason) => left_out(format!("its settings cannot be seen: {reason}")),
+        Err(reason) => left_out(format!("cannot read its memory settings: {reason}")),
     })
 }
 
 fn judge_memory(info: &str) -> Outcome {
     let policy = field(info, "maxmemory_policy");
     match (field(info, "maxmemory"), policy) {
-        ("" | "0", _) => ok("it has no memory limit"),
-        (_, "noeviction") => ok("it evicts nothing"),
+        ("" | "0", _) => ok("no memory limit"),
+        (_, "noeviction") => ok("maxmemory-policy is noeviction"),
         _ => warning(
-            format!("short of memory it evicts keys ({policy}), the claim lock among them"),
-            "claims stay right, but workers can get into each other's way: give the lock a Redis \
-             with maxmemory-policy noeviction",
+            format!("when memory is full it may evict the claim lock (maxmemory-policy {policy})"),
+            "claims stay correct, but workers may claim at the same time and wait for each other in \
+             Postgres: use a Redis with maxmemory-policy noeviction for the lock",
         ),
     }
 }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redis_that_is_older_than_those_it_was_tried_with_is_a_warning() {
+    fn a_redis_older_than_the_tested_versions_is_a_warning() {
         let verdict = |version: &str| format!("{:?}", judge_version(version));
         assert!(verdict("6.2.14").contains("Warning") && verdict("6.2.14").contains("upgrade"));
         assert!(verdict("7.0.15").contains("Ok") && verdict("7.0.15").contains("7.0.15"));

@@ -1,4 +1,5 @@
-//! The standbys: an acknowledged decrement must outlive a failover, so one must be synchronous.
+//! Checks the standbys: an acknowledged decrement must survive a failover, so one standby must be
+//! synchronous.
 
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
@@ -17,12 +18,12 @@ pub(super) async fn synchronous(client: &Client) -> Result<Outcome> {
 }
 
 struct Standbys {
-    /// This server is one itself.
+    /// This server is itself a standby.
     is_standby: bool,
-    /// What `synchronous_standby_names` says.
+    /// The setting `synchronous_standby_names`.
     wanted: String,
     all: i64,
-    /// Whose state this role may see.
+    /// Standbys whose state this role may see.
     visible: i64,
     synchronous: i64,
 }
@@ -42,12 +43,12 @@ impl From<&Row> for Standbys {
 fn judge(standbys: &Standbys) -> Outcome {
     let Standbys { is_standby, wanted, all, visible, synchronous } = standbys;
     if *is_standby {
-        return left_out("only the primary knows its standbys");
+        return left_out("this server is a standby; only the primary lists its standbys");
     }
     if visible < all {
         return warning(
-            format!("{all} connected, but this role may not see whether one is synchronous"),
-            "GRANT pg_monitor to it, and look again",
+            format!("{all} connected, but this role may not see whether any is synchronous"),
+            "GRANT pg_monitor to this role and run doctor again",
         );
     }
     match (all, synchronous, wanted.is_empty()) {
@@ -59,8 +60,8 @@ fn judge(standbys: &Standbys) -> Outcome {
         (_, 0, true) => warning(
             format!("{all} connected, none of them synchronous"),
             format!(
-                "a failover can take back a decrement whose objects are already deleted, and a new \
-                 paste would share a body that is gone: {SET}, and promote a synchronous one only"
+                "a failover can undo a decrement whose objects are already deleted, and a new paste \
+                 would share a deleted object: {SET}, and promote only a synchronous standby"
             ),
         ),
         _ => ok(format!("{all} connected, {synchronous} synchronous")),

@@ -1,4 +1,5 @@
-//! The tables, which belong to somebody else: what their owner added, and whether content fits pastes.
+//! Checks the tables, which belong to the paste service: what their owner added, and whether content
+//! matches pastes.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -15,7 +16,7 @@ use crate::{
 pub(super) async fn owner_triggers(client: &Client) -> Result<Outcome> {
     let found = migrate::owner_triggers(client).await.map_err(failed)?;
     Ok(match found.is_empty() {
-        true => ok("none that runs inside the cleanup's statements"),
+        true => ok("none that the cleanup's statements would fire"),
         false => warning(printable(&found.join(", ")), OWNER_TRIGGERS_MEAN),
     })
 }
@@ -23,7 +24,7 @@ pub(super) async fn owner_triggers(client: &Client) -> Result<Outcome> {
 pub(super) async fn warnings(client: &Client) -> Result<Outcome> {
     let found = migrate::table_warnings(client).await.map_err(failed)?;
     Ok(match found.is_empty() {
-        true => ok("each survives a crash, and each foreign key to them has an index"),
+        true => ok("all are logged, and every foreign key to them has an index"),
         false => warning(
             migrate::join(&found, |found| found.problem.clone()),
             migrate::join(&found, |found| found.remedy.clone()),

@@ -1,6 +1,4 @@
-//! The work itself: what waits for a person, now.
-
-use std::time::Duration;
+//! Checks for stuck work: expired leases, dead letters, unclaimable pastes, a pause.
 
 use anyhow::Result;
 use tokio_postgres::{Client, Row};
@@ -10,22 +8,27 @@ use super::{
     finding::{Outcome, ok, warning},
     postgres::failed,
 };
-use crate::{config::Settings, fleet, format::thousands, printable::printable};
+use crate::{
+    config::Settings,
+    fleet,
+    format::{counted, seconds, thousands},
+    printable::printable,
+};
 
-const SILENT: &str = sql!("fleet/dead_workers");
+const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
 const DEAD_LETTERS: &str = sql!("doctor/dead_letters");
 const UNCLAIMABLE: &str = sql!("doctor/unclaimable");
-/// There may be millions, and the remedy is the same.
+/// There may be millions, and the remedy is the same for all.
 const COUNTED: i64 = 10_000;
 
-/// A worker that holds claims and has been silent for longer than one that lives would be.
-struct Silent {
+/// A worker with open claims whose last heartbeat is older than three heartbeat intervals.
+struct DeadWorker {
     worker: Uuid,
     pastes: i64,
     heartbeat_age_s: f64,
 }
 
-impl From<&Row> for Silent {
+impl From<&Row> for DeadWorker {
     fn from(row: &Row) -> Self {
         Self {
             worker: row.get("worker"),
@@ -37,43 +40,39 @@ impl From<&Row> for Silent {
 
 pub(super) async fn claims(client: &Client, settings: &Settings) -> Result<Outcome> {
     let heartbeats = settings.worker.three_heartbeats().as_secs_f64();
-    let rows = client.query(SILENT, &[&heartbeats]).await.map_err(failed)?;
-    let silent: Vec<Silent> = rows.iter().map(Silent::from).collect();
-    Ok(judge_expired(&silent, settings, &fleet::read(client).await?))
+    let rows = client.query(DEAD_WORKERS, &[&heartbeats]).await.map_err(failed)?;
+    let dead: Vec<DeadWorker> = rows.iter().map(DeadWorker::from).collect();
+    Ok(judge_claims(&dead, settings, &fleet::read(client).await?))
 }
 
-fn judge_expired(silent: &[Silent], settings: &Settings, fleet: &fleet::Fleet) -> Outcome {
-    let Some(first) = silent.first() else {
-        return ok("no worker is silent");
+fn judge_claims(dead: &[DeadWorker], settings: &Settings, fleet: &fleet::Fleet) -> Outcome {
+    let Some(first) = dead.first() else {
+        return ok("every worker with open claims sends heartbeats");
     };
-    let others = match silent.len() - 1 {
+    let others = match dead.len() - 1 {
         0 => String::new(),
-        others => format!(" ({others} more workers, too)"),
+        others => format!("; {} more without a heartbeat", counted(others, "worker")),
     };
     let found = format!(
-        "worker {} has been silent for {}{others}, and holds {} pastes",
+        "worker {} has sent no heartbeat for {} and has claimed {}{others}",
         first.worker,
-        spell(first.heartbeat_age_s),
-        thousands(first.pastes.unsigned_abs())
+        seconds(first.heartbeat_age_s),
+        counted(first.pastes.unsigned_abs(), "paste")
     );
-    // A watchdog that runs has a tick to find it.
+    // A running watchdog finds it within one tick.
     let watchdog = &settings.watchdog;
     let left = watchdog.stuck_after.as_secs_f64() - first.heartbeat_age_s;
     if left + watchdog.tick.as_secs_f64() < 0.0 {
         return warning(
             found,
             "no watchdog resets it: start cleanup-watchdog, or run `cleanup-watchdog --once`; if that \
-             does not help, `cleanupctl doctor --long-transaction 1m` names who holds its rows",
+             does not help, `cleanupctl doctor --long-transaction 1m` names the transaction that \
+             locks its rows",
         );
     }
     let reset = format!("`cleanupctl reset --worker {}`", first.worker);
     let then = fleet.reset_in(left, settings);
-    warning(found, format!("{then}; if it is dead for sure: {reset}"))
-}
-
-fn spell(seconds: f64) -> String {
-    let whole = Duration::try_from_secs_f64(seconds.round()).unwrap_or_default();
-    humantime::format_duration(whole).to_string()
+    warning(found, format!("{then}; if it is certainly dead: {reset}"))
 }
 
 pub(super) async fn unclaimable(client: &Client) -> Result<Outcome> {
@@ -81,10 +80,10 @@ pub(super) async fn unclaimable(client: &Client) -> Result<Outcome> {
     let Some(error) = row.get::<_, Option<String>>("error") else {
         return Ok(ok("none"));
     };
-    let count = thousands(row.get::<_, i64>("unclaimable").unsigned_abs());
+    let count = counted(row.get::<_, i64>("unclaimable").unsigned_abs(), "paste");
     Ok(warning(
-        format!("{count} pastes cannot be claimed, the last one because: {}", printable(&error)),
-        "a constraint or trigger of pastes refuses the claim's UPDATE: fix that, then run \
+        format!("{count} cannot be claimed; the last error: {}", printable(&error)),
+        "a constraint or trigger of pastes refuses the claim's UPDATE: fix it, then run \
          `cleanupctl requeue --all`",
     ))
 }
@@ -95,16 +94,18 @@ pub(super) async fn dead_letters(client: &Client) -> Result<Outcome> {
         return Ok(ok("none"));
     };
     let letters: i64 = row.get("dead_letters");
-    let count = thousands(letters.unsigned_abs());
-    let count = if letters < COUNTED { count } else { format!("{count} or more") };
+    let count = match letters < COUNTED {
+        true => counted(letters.unsigned_abs(), "paste"),
+        false => format!("{} or more pastes", thousands(COUNTED)),
+    };
     let error: Option<String> = row.get("its_error");
     Ok(warning(
         format!(
-            "{count} pastes failed for good, {} first: {}",
+            "{count} failed permanently; the oldest is {}: {}",
             printable(&oldest),
-            printable(error.as_deref().unwrap_or("no error"))
+            printable(error.as_deref().unwrap_or("no error recorded"))
         ),
-        "`cleanupctl dead-letters` lists them; when the cause is fixed: `cleanupctl requeue --all`",
+        "`cleanupctl dead-letters` lists them; fix the cause, then run `cleanupctl requeue --all`",
     ))
 }
 
@@ -112,8 +113,8 @@ pub(super) async fn pause(client: &Client) -> Result<Outcome> {
     Ok(match fleet::read(client).await?.paused {
         None => ok("the fleet is not paused"),
         Some(reason) => warning(
-            format!("the fleet is paused, and deletes nothing: {reason}"),
-            "when that is over: `cleanupctl resume`",
+            format!("the fleet is paused and deletes nothing; reason: {reason}"),
+            "to end the pause: `cleanupctl resume`",
         ),
     })
 }
@@ -123,17 +124,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_silent_worker_means_depends_on_for_how_long() {
+    fn the_remedy_for_a_worker_without_heartbeats_depends_on_their_age() {
         let settings = crate::config::defaults();
         let fleet = fleet::Fleet { watchdog_s_ago: Some(60.0), ..fleet::Fleet::default() };
-        let said = |heartbeat_age_s: f64| {
-            let one = Silent { worker: Uuid::nil(), pastes: 1200, heartbeat_age_s };
-            format!("{:?}", judge_expired(&[one], &settings, &fleet))
+        let judged = |heartbeat_age_s: f64| {
+            let one = DeadWorker { worker: Uuid::nil(), pastes: 1200, heartbeat_age_s };
+            format!("{:?}", judge_claims(&[one], &settings, &fleet))
         };
-        let hour = said(3600.0);
-        assert!(hour.contains("silent for 1h") && hour.contains("resets it in 1h"), "{hour}");
+        let hour = judged(3600.0);
+        assert!(hour.contains("no heartbeat for 1h") && hour.contains("resets it in 1h"), "{hour}");
         assert!(hour.contains("cleanupctl reset --worker 0000"), "{hour}");
-        assert!(said(7230.0).contains("resets it in 0s"), "the watchdog has a tick to look");
-        assert!(said(7261.0).contains("cleanup-watchdog --once"), "nobody looked");
+        assert!(judged(7230.0).contains("resets it in 0s"), "the watchdog has a tick to find it");
+        assert!(judged(7261.0).contains("cleanup-watchdog --once"), "no watchdog runs");
     }
 }

@@ -1,5 +1,5 @@
-//! The paste's body: does the bucket have it? S3 may be away, or not let us see; the rest of the
-//! explanation does not depend on it.
+//! Probes whether the bucket has the object of a paste. S3 may be unavailable or deny the answer; the rest
+//! of the explanation does not depend on it.
 
 use std::time::Duration;
 
@@ -14,25 +14,27 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Serialize, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Object {
-    There,
+    #[serde(rename = "there")]
+    Exists,
     Missing,
-    /// Could not be looked at, for this reason.
-    NotSeen(String),
+    /// The probe failed, for this reason.
+    #[serde(rename = "not_seen")]
+    Unknown(String),
 }
 
-pub(super) async fn look_for(settings: &Settings, fleet: &Fleet, s3_key: &str) -> Object {
-    let asked = timeout(TIMEOUT, ask(settings, fleet, s3_key)).await;
-    let asked = asked.unwrap_or_else(|_| Err(anyhow!("S3 did not answer within {TIMEOUT:?}")));
-    match asked {
-        Ok(true) => Object::There,
+pub(super) async fn probe(settings: &Settings, fleet: &Fleet, s3_key: &str) -> Object {
+    let exists = timeout(TIMEOUT, exists(settings, fleet, s3_key)).await;
+    let exists = exists.unwrap_or_else(|_| Err(anyhow!("S3 did not answer within {TIMEOUT:?}")));
+    match exists {
+        Ok(true) => Object::Exists,
         Ok(false) => Object::Missing,
-        Err(error) => Object::NotSeen(format!("{error:#}")),
+        Err(error) => Object::Unknown(format!("{error:#}")),
     }
 }
 
-async fn ask(settings: &Settings, fleet: &Fleet, s3_key: &str) -> Result<bool> {
+async fn exists(settings: &Settings, fleet: &Fleet, s3_key: &str) -> Result<bool> {
     let objects = Objects::new(settings).await?;
-    // In a wrong bucket everything would be missing.
+    // In the wrong bucket every object would be missing.
     if fleet.bucket.is_some() {
         fleet.clone().belongs_to(objects.bucket(), objects.prefix())?;
     }

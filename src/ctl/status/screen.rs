@@ -1,29 +1,29 @@
-//! The status for eyes.
+//! Formats the status as text.
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::look::{OpenWorker, Run, Seen};
+use super::overview::{OpenWorker, Overview, Run};
 use crate::{
     fleet::snapshot::is_in_the_future,
     format::{table, thousands},
 };
 
-/// So many looks back.
-const LOOKS: usize = 60;
-/// The server's clock was ahead.
+/// Number of rates in the trend line.
+const TREND_LENGTH: usize = 60;
+/// Shown for a time that Postgres' clock recorded while it was ahead.
 const IN_THE_FUTURE: &str = "in the future";
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// How the rate went since the screen was opened.
+/// The rates since the screen was opened.
 #[derive(Default)]
 pub(super) struct Trend {
     rates: VecDeque<f64>,
 }
 
 impl Trend {
-    pub(super) fn add(&mut self, seen: &Seen) {
-        self.rates.push_back(seen.rate);
-        if self.rates.len() > LOOKS {
+    pub(super) fn add(&mut self, overview: &Overview) {
+        self.rates.push_back(overview.rate);
+        if self.rates.len() > TREND_LENGTH {
             self.rates.pop_front();
         }
     }
@@ -38,44 +38,45 @@ impl Trend {
     }
 }
 
-pub(super) fn show(seen: &Seen, trend: Option<&Trend>) -> String {
-    let mut parts = vec![fleet(seen, trend)];
-    if !seen.workers.is_empty() {
-        let head = ["worker", "host", "claims", "pastes", "last heartbeat", "claim", "waits for"];
-        parts.push(table(&head, seen.workers.iter().map(worker)));
-    }
-    if !seen.runs.is_empty() {
+pub(super) fn show(overview: &Overview, trend: Option<&Trend>) -> String {
+    let mut parts = vec![fleet(overview, trend)];
+    if !overview.workers.is_empty() {
         let head =
-            ["last runs (UTC)", "host", "took", "pastes", "objects", "failed", "stopped because"];
-        parts.push(table(&head, seen.runs.iter().map(run)));
+            ["worker", "host", "claims", "pastes", "last heartbeat", "first claim", "waiting for"];
+        parts.push(table(&head, overview.workers.iter().map(worker)));
     }
-    if !seen.todo.is_empty() {
-        let lines = seen.todo.iter().map(|todo| format!("  {}\n    → {}", todo.what, todo.remedy));
+    if !overview.runs.is_empty() {
+        let head = ["last runs (UTC)", "host", "took", "pastes", "objects", "failed", "state"];
+        parts.push(table(&head, overview.runs.iter().map(run)));
+    }
+    if !overview.todo.is_empty() {
+        let lines =
+            overview.todo.iter().map(|todo| format!("  {}\n    → {}", todo.what, todo.remedy));
         parts.push(format!("to do\n{}", lines.collect::<Vec<_>>().join("\n")));
     }
     parts.join("\n")
 }
 
-fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
-    let snapshot = &seen.snapshot;
+fn fleet(overview: &Overview, trend: Option<&Trend>) -> String {
+    let snapshot = &overview.snapshot;
     let about = if snapshot.backlog_estimated { "about " } else { "" };
     let ago = |then: Option<f64>| then.map_or("never".into(), |then| age(snapshot.now_s - then));
     let overdue = match snapshot.expired_since_ever {
         true => "-infinity".into(),
         false => snapshot.oldest_overdue_s.map_or("nothing overdue".into(), span),
     };
-    let watchdog = match seen.watchdog_in_the_future {
+    let watchdog = match overview.watchdog_in_the_future {
         true => IN_THE_FUTURE.into(),
-        false => seen.watchdog_s_ago.map_or("never".into(), age),
+        false => overview.watchdog_s_ago.map_or("never".into(), age),
     };
-    let drained = match (snapshot.backlog, seen.drained_in_s) {
-        (0, _) => "nothing is due".to_string(),
+    let drained = match (snapshot.backlog, overview.drained_in_s) {
+        (0, _) => "nothing due".to_string(),
         (_, Some(left)) => format!("in {}", span(left)),
-        (_, None) => "nobody is at work".to_string(),
+        (_, None) => "no workers running".to_string(),
     };
-    let rate = format!("{} pastes/s", thousands(seen.rate.round() as u64));
+    let rate = format!("{} pastes/s", thousands(overview.rate.round() as u64));
     let mut rows = vec![
-        ("bucket", seen.bucket.clone().unwrap_or_else(|| "not bound yet".into())),
+        ("bucket", overview.bucket.clone().unwrap_or_else(|| "not bound yet".into())),
         ("paused", snapshot.paused.clone().unwrap_or_else(|| "no".into())),
         ("backlog", format!("{about}{}", thousands(snapshot.backlog))),
         ("oldest overdue", overdue),
@@ -93,7 +94,7 @@ fn fleet(seen: &Seen, trend: Option<&Trend>) -> String {
         ("last audit", ago(snapshot.audited_s)),
     ];
     if let Some(trend) = trend {
-        rows.insert(5, ("rate, lately", trend.line()));
+        rows.insert(5, ("recent rates", trend.line()));
     }
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_string(), value]);
     table(&["fleet", ""], rows)
@@ -116,7 +117,7 @@ fn worker(worker: &OpenWorker) -> Vec<String> {
 
 fn run(run: &Run) -> Vec<String> {
     let why = match (&*run.state, &run.waiting_for) {
-        ("running", Some(reason)) => format!("running, waits for {reason}"),
+        ("running", Some(reason)) => format!("running, waiting for {reason}"),
         (state, _) => state.to_string(),
     };
     vec![
@@ -130,7 +131,7 @@ fn run(run: &Run) -> Vec<String> {
     ]
 }
 
-/// How long ago, or that it cannot be true.
+/// How long ago, or that the time is in the future.
 fn age(seconds: f64) -> String {
     match is_in_the_future(seconds) {
         true => IN_THE_FUTURE.into(),
@@ -138,7 +139,7 @@ fn age(seconds: f64) -> String {
     }
 }
 
-/// 5025.3 → "1h 23m", 12.34 → "12s": two units are enough for eyes.
+/// A duration in at most two units: 5025.3 → "1h 23m", 12.34 → "12s".
 fn span(seconds: f64) -> String {
     let whole = Duration::from_secs(seconds.max(0.0).round() as u64);
     let text = humantime::format_duration(whole).to_string();
