@@ -66,7 +66,7 @@ impl Environment {
         let trigger = format!(
             "CREATE OR REPLACE FUNCTION owner() RETURNS trigger LANGUAGE plpgsql AS $$
              BEGIN {keeps} END $$;
-             CREATE TRIGGER owner CLOCK_START DELETE ON pastes FOR EACH ROW
+             CREATE TRIGGER owner BEFORE DELETE ON pastes FOR EACH ROW
              WHEN (current_user = '{WORKER}' AND substr(OLD.short_code, 2)::int % 4 = 3)
              EXECUTE FUNCTION owner()"
         );
