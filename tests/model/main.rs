@@ -15,7 +15,9 @@
 //! - The loss of acknowledged commits and uploads: the protocol does not promise to survive it.
 
 mod backend;
+mod budget;
 mod decrement;
+mod examples;
 mod finish;
 mod mistakes;
 mod owner;

@@ -3,10 +3,11 @@
 use stateright::{Checker, Model};
 
 use super::{
+    budget::Budget,
     properties::{AT_REST, CONTENT_EXISTS, COUNTS, NO_ORPHANS, READABLE},
     protocol::{Action, Action::*, Commit::Answered, Protocol},
     settings::{EXPIRED, LIVE, NOTHING, scenario},
-    state::{Budget, Content, PASTES, Row, Set},
+    state::{Content, PASTES, Row, Set},
 };
 
 /// No counterexample takes more steps.

@@ -2,8 +2,9 @@
 //! checked at every transition, so no run goes on forever and none loops.
 
 use super::{
+    budget::Budget,
     protocol::Action,
-    state::{Budget, Claim, Memory, PASTES, Phase, Row, State, Step, Worker, Writer},
+    state::{Claim, Memory, PASTES, Phase, Row, State, Step, Worker, Writer},
 };
 
 /// More than the work that any fault can undo.

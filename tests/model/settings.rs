@@ -3,16 +3,15 @@
 //! interact.
 
 use super::{
-    mistakes::Mistake,
-    properties::{
+    budget::Budget,
+    examples::{
         ABANDONED, DEFERRED, DONE_ALREADY, EXTENDED, FENCED_OFF, LATE, LOST_CLAIM, LOST_DECREMENT,
         LOST_FAIL_ROWS, LOST_FINISH, PENDING_RETRIED, SLOW_CLAIM, SLOW_DECREMENT, SLOW_FINISH,
         STORED_AGAIN, STRANDED_BY_FINISH, STRANDED_BY_RESET, TWO_CLAIMERS,
     },
+    mistakes::Mistake,
     protocol::Protocol,
-    state::{
-        Budget, CLAIMS, CONTENT_ROWS, Content, PASTES, Row, Set, State, WORKERS, Worker, Writer,
-    },
+    state::{CLAIMS, CONTENT_ROWS, Content, PASTES, Row, Set, State, WORKERS, Worker, Writer},
 };
 
 /// Builds a setting from these pastes, with matching content rows, counts and objects: content `n`

@@ -115,7 +115,8 @@ impl Run<'_> {
         }
         let lines = results.iter().map(|(step, answer)| format!("  {step:?}: {answer:?}"));
         self.transcript.extend(lines);
-        let mut made: Vec<i64> = results.iter().filter_map(|(_, answer)| claimed(answer)).collect();
+        let mut made: Vec<i64> =
+            results.iter().filter_map(|(_, answer)| answer.claim_id()).collect();
         made.sort_unstable();
         self.claims.extend(made);
     }
@@ -171,7 +172,7 @@ impl Run<'_> {
     pub async fn expire_lease(&mut self, id: i64) {
         let expire = Step::ExpireLease(id);
         let answer = self.env.perform(&expire, 0).await;
-        self.reference.follow(&expire, &answer);
+        self.reference.apply(&expire, &answer);
         self.transcript.push(format!("  the lease of claim {id} expires"));
     }
 
@@ -223,13 +224,6 @@ impl Run<'_> {
     }
 }
 
-fn claimed(answer: &Answer) -> Option<i64> {
-    match answer {
-        Answer::Claimed(Some((id, _))) => Some(*id),
-        _ => None,
-    }
-}
-
 fn is_error(answer: &Answer) -> bool {
     matches!(answer, Answer::Error(_))
 }
@@ -244,7 +238,7 @@ fn follow(
     // Two concurrent sweeps divide the work at random: only their sum is known.
     let (mut due, mut done) = (Sweep::default(), Sweep::default());
     for (step, actual) in order.iter().map(|n| results[*n]) {
-        match (reference.follow(step, actual), actual) {
+        match (reference.apply(step, actual), actual) {
             (Answer::Swept(expected), Answer::Swept(actual)) => {
                 due.add(expected);
                 done.add(*actual);

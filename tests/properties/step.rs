@@ -113,6 +113,16 @@ impl Sweep {
     }
 }
 
+impl Answer {
+    /// Returns the claim that the step made, if any.
+    pub fn claim_id(&self) -> Option<i64> {
+        match self {
+            Self::Claimed(Some((id, _))) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 impl Step {
     /// Returns the claim whose row the step can lock.
     pub fn claim(&self) -> Option<i64> {

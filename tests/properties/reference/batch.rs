@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    reference::{Claim, ClaimedPaste, LastError, Lease, Paste, Reference, Status, When},
+    reference::{Claim, ClaimedPaste, LastError, Lease, Paste, Reference, Status},
     servers::size_bytes,
-    step::{Answer, Step, Sweep},
+    step::{Answer, Step},
 };
 
 /// Returns the batch size after failed attempts: a tenth for each.
@@ -28,34 +28,19 @@ impl Reference {
     /// Applies the step and returns the expected answer. Where the product is free to choose (the id
     /// of a claim, which of several rows owns a pending key), the actual answer is used if it is
     /// allowed.
-    pub fn follow(&mut self, step: &Step, actual: &Answer) -> Answer {
+    pub fn apply(&mut self, step: &Step, actual: &Answer) -> Answer {
         match step {
             Step::Claim { worker, size, busy, after } => {
-                let id = match actual {
-                    Answer::Claimed(Some((id, _))) => *id,
-                    _ => 0,
-                };
+                let id = actual.claim_id().unwrap_or_default();
                 Answer::Claimed(self.claim(*worker, *size, *busy, *after, id))
             }
             Step::Decrement(id) => self.decrement(*id, actual),
             Step::DeleteObjects(id) => self.delete_objects(*id),
             Step::Finish(id) => self.finish(*id),
-            Step::Release(id) => Answer::Released(match self.claims[id].is_open() {
-                true => self.reset(*id, false),
-                false => Sweep::default(),
-            }),
-            Step::ExpireLease(id) => {
-                let claim = self.claim_mut(*id);
-                claim.lease.expired = claim.is_open();
-                Answer::Done
-            }
+            Step::Release(id) => self.release(*id),
+            Step::ExpireLease(id) => self.expire_lease(*id),
             Step::Sweep => Answer::Swept(self.sweep()),
-            Step::EndBackoff(due) => {
-                for (code, at) in due {
-                    self.paste_mut(code).retry = When::Past(*at);
-                }
-                Answer::Done
-            }
+            Step::EndBackoff(due) => self.end_backoff(due),
             Step::Put { code, content_id, key, expires } => {
                 self.put(code, *content_id, key, *expires)
             }
@@ -73,7 +58,7 @@ impl Reference {
             Step::TruncateClaims => self.truncate_claims(),
             Step::WhileLocked(content_id, step) => {
                 self.locked_content = Some(*content_id);
-                let answer = self.follow(step, actual);
+                let answer = self.apply(step, actual);
                 self.locked_content = None;
                 answer
             }

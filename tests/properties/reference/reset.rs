@@ -18,6 +18,27 @@ struct ContentRows {
 }
 
 impl Reference {
+    pub fn release(&mut self, id: i64) -> Answer {
+        Answer::Released(match self.claims[&id].is_open() {
+            true => self.reset(id, false),
+            false => Sweep::default(),
+        })
+    }
+
+    pub fn expire_lease(&mut self, id: i64) -> Answer {
+        let claim = self.claim_mut(id);
+        claim.lease.expired = claim.is_open();
+        Answer::Done
+    }
+
+    /// Makes these rows due at these times.
+    pub fn end_backoff(&mut self, due: &[(String, i64)]) -> Answer {
+        for (code, at) in due {
+            self.paste_mut(code).retry = When::Past(*at);
+        }
+        Answer::Done
+    }
+
     pub fn sweep(&mut self) -> Sweep {
         let expired = self.claims.iter().filter(|(_, claim)| claim.lease.expired);
         let expired: Vec<i64> =
