@@ -26,10 +26,11 @@ SELECT format('claim %s was finished although it had been reset', id)
 FROM deletion_claims
 WHERE finished_at IS NOT NULL AND reset_at IS NOT NULL
 UNION ALL
-SELECT format('object %s of counted content is a pending delete of paste %s', c.s3_key, p.short_code)
+SELECT format('object %s of counted content is pending deletion by paste %s', c.s3_key,
+              p.short_code)
 FROM pastes p JOIN counted c ON c.s3_key = p.pending_s3_key
 UNION ALL
-SELECT format('object %s of counted content is a pending delete of claim %s', c.s3_key, d.id)
+SELECT format('object %s of counted content is pending deletion by claim %s', c.s3_key, d.id)
 FROM deletion_claims d CROSS JOIN unnest(d.pending_s3_keys) AS pending (s3_key)
      JOIN counted c ON c.s3_key = pending.s3_key
 UNION ALL

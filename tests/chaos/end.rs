@@ -99,8 +99,8 @@ pub fn journals(output_dir: &Path) -> Journals {
     journals
 }
 
-/// Checks every guarantee. An orphan object is allowed only if its writer could not know the outcome
-/// of its put, and no content row ever had that key.
+/// Checks every guarantee. An orphan object is allowed only if its writer could not know the
+/// outcome of its put, and no content row ever had that key.
 pub async fn check(env: &Environment, journals: &Journals) -> Findings {
     let db = connect(&env.store.database_url).await;
     let stored = db.query(EVER_STORED, &[]).await.expect("ever stored");

@@ -143,8 +143,8 @@ impl Fleet {
         self.members.iter().filter(|member| member.role == role).cloned().collect()
     }
 
-    /// Ends all processes of a role permanently. One that does not stop in time is killed and recorded
-    /// as a violation.
+    /// Ends all processes of a role permanently. One that does not stop in time is killed and
+    /// recorded as a violation.
     pub async fn end(&self, role: Role, signal: Signal) {
         if let Some(stop) = self.stops.get(&role) {
             stop.cancel();

@@ -78,7 +78,7 @@ async fn soak_until_signal(planned: Soak) -> bool {
     let longest = Duration::from_secs_f64(planned.minutes * 60.0) + END_WITHIN;
     let soaked = tokio::select! {
         report = soak(&env, planned) => Ok(report),
-        () = tokio::time::sleep(longest) => Err("the soak did not end within its time limit; see the logs in target/chaos"),
+        () = tokio::time::sleep(longest) => Err("no end within the time limit; see the logs in target/chaos"),
         _ = interrupt.recv() => Err("interrupted by a signal"),
         _ = terminate.recv() => Err("interrupted by a signal"),
     };

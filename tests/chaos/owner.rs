@@ -1,5 +1,5 @@
-//! The owner of the tables: its own tables that reference pastes, triggers that refuse some deletes,
-//! forgotten transactions, renames, bulk loads, rewrites of whole tables.
+//! The owner of the tables: its own tables that reference pastes, triggers that refuse some
+//! deletes, forgotten transactions, renames, bulk loads, rewrites of whole tables.
 
 use std::{io::Cursor, time::Duration};
 

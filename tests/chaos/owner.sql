@@ -29,8 +29,9 @@ END $$;
 CREATE TRIGGER owner_archives AFTER DELETE ON pastes
     FOR EACH ROW EXECUTE FUNCTION owner_archives();
 
--- Some pastes cannot be deleted, for one of three reasons: the trigger raises an error or suppresses
--- the DELETE, or an invoice references them. A rename (which appends '~') does not change that.
+-- Some pastes cannot be deleted, for one of three reasons: the trigger raises an error or
+-- suppresses the DELETE, or an invoice references them. A rename (which appends '~') does not
+-- change that.
 CREATE FUNCTION owner_refuses(code text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT abs(hashtext(rtrim(code, '~'))) % 61 IN (0, 1)
         OR EXISTS (SELECT FROM invoices WHERE short_code = code)

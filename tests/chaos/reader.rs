@@ -1,5 +1,5 @@
-//! Readers that fetch live pastes and compare their bytes, and an auditor that repeatedly checks all
-//! tables in one snapshot.
+//! Readers that fetch live pastes and compare their bytes, and an auditor that repeatedly checks
+//! all tables in one snapshot.
 
 use std::{
     sync::{

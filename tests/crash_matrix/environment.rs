@@ -31,8 +31,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}"),
 ];
 
-/// Settings of the process that reaches the failpoint: as on a suspended machine, its own clock does
-/// not show that its lease has expired, so only the fence stops it.
+/// Settings of the process that reaches the failpoint: as on a suspended machine, its own clock
+/// does not show that its lease has expired, so only the fence stops it.
 const NO_LEASE_CHECK: &[(&str, &str)] =
     &[("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1h"), ("CLEANUP_WATCHDOG_STUCK_AFTER", "3h")];
 

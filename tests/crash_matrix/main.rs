@@ -1,5 +1,5 @@
-//! The crash matrix: at every failpoint a process dies, or is frozen until other processes have taken
-//! over and then continues. Every guarantee must hold each time.
+//! The crash matrix: at every failpoint a process dies, or is frozen until other processes have
+//! taken over and then continues. Every guarantee must hold each time.
 
 mod case;
 mod culprit;

@@ -94,7 +94,8 @@ impl Protocol {
         content.as_mut().expect("the content row is locked").ref_count = ref_count;
     }
 
-    /// The cross-check: counts the references of other rows. This batch is already marked as decremented.
+    /// The cross-check: counts the references of other rows. This batch is already marked as
+    /// decremented.
     fn other_references(&self, state: &State, memory: &Memory, hash: u8) -> u8 {
         match (self.mistake, memory.phase) {
             (Some(Mistake::NoCrossCheck), _) => 0,

@@ -1,5 +1,5 @@
-//! The examples: states that must occur in a check, since otherwise the properties could hold merely
-//! for lack of faults.
+//! The examples: states that must occur in a check, since otherwise the properties could hold
+//! merely for lack of faults.
 
 use stateright::Property;
 
@@ -77,9 +77,9 @@ fn of_claims() -> Vec<Property<Protocol>> {
             state.backend.is_some_and(|backend| backend.worker.is_none())
         }),
         sometimes(LOST_FAIL_ROWS, |_, state| {
-            state.workers.iter().any(
-                |worker| matches!(worker, Worker::InBatch(memory) if has_unknown_failed_row(state, memory)),
-            )
+            state.workers.iter().any(|worker| {
+                matches!(worker, Worker::InBatch(memory) if has_unknown_failed_row(state, memory))
+            })
         }),
     ]
 }

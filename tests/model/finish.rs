@@ -1,5 +1,5 @@
-//! Step 6, finish: deletes the paste rows and closes the claim. It is one transaction that locks the
-//! claim row first, as the reset does, and therefore one step of the model.
+//! Step 6, finish: deletes the paste rows and closes the claim. It is one transaction that locks
+//! the claim row first, as the reset does, and therefore one step of the model.
 
 use super::{
     backend::Work,

@@ -7,7 +7,7 @@
 //!   heartbeats would only rule out some of these runs.
 //! - `attempts`, the low-water mark and the order of claims: any batch of due rows may be claimed.
 //! - Several batches in one process: they share only the worker's UUID, so each is a worker here.
-//! - Dead letters: S3 and Postgres refuse a row a limited number of times, so no operator is needed.
+//! - Dead letters: S3 and Postgres refuse a row only a few times, so no operator is needed.
 //! - Eviction and tombstones: no property mentions the cache, and a tombstone has no reference.
 //! - A put that is still in flight when its answer is lost: the writer does not read it back, and
 //!   every transaction that needs its rows waits, the repeated put included. Its outcome can

@@ -6,7 +6,7 @@ use super::{
     budget::Budget,
     properties::{AT_REST, CONTENT_EXISTS, COUNTS, NO_ORPHANS, READABLE},
     protocol::{Action, Action::*, Commit::Answered, Protocol},
-    settings::{EXPIRED, LIVE, NOTHING, scenario},
+    settings::{EXPIRED, LIVE, NOTHING, setting},
     state::{Content, PASTES, Row, Set},
 };
 
@@ -52,8 +52,8 @@ pub enum Mistake {
     NoWatchdog,
     /// A user can extend a paste that is being deleted.
     ExtendsAnything,
-    /// The read-back does not wait for a commit in flight, and the decrement relies on it: its fence
-    /// does not check the marker again.
+    /// The read-back does not wait for a commit in flight, and the decrement relies on it: its
+    /// fence does not check the marker again.
     ReadsBackWithoutLock,
     /// The search for unconfirmed claims does not wait for a claim in flight.
     ReleasesUnconfirmedWithoutWaiting,
@@ -90,33 +90,34 @@ fn assert_broken(protocol: Protocol, property: &'static str, expected: &[&str]) 
 
 /// One paste.
 const ONE: [Option<Row>; PASTES] = [EXPIRED, None, None];
-/// Three pastes of the same content: enough that the cross-check does not repair a wrong count at once.
+/// Three pastes of the same content: enough that the cross-check does not repair a wrong count at
+/// once.
 const THREE: [Option<Row>; PASTES] = [EXPIRED, LIVE, LIVE];
 
 #[test]
 fn without_the_fence_a_zombies_decrement_subtracts_references_that_are_in_use() {
     let budget = Budget { lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::NoFenceInDecrement);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::NoFenceInDecrement);
     assert_broken(protocol, COUNTS, &["Claim", "Reset", "Decrement"]);
 }
 
 #[test]
 fn without_the_fence_a_zombie_finishes_the_next_claim_and_a_newly_stored_paste_is_erased() {
     let budget = Budget { lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[(0, 0)]).with(Mistake::NoFenceInFinish);
+    let protocol = setting(ONE, budget, &[(0, 0)]).with(Mistake::NoFenceInFinish);
     assert_broken(protocol, COUNTS, &["Decrement", "Reset", "Claim", "Finish", "Put", "Finish"]);
 }
 
 #[test]
 fn under_a_reused_key_a_delete_hits_the_object_that_was_stored_again() {
-    let protocol = scenario(ONE, NOTHING, &[(1, 0)]).with(Mistake::ReusedKey);
+    let protocol = setting(ONE, NOTHING, &[(1, 0)]).with(Mistake::ReusedKey);
     assert_broken(protocol, READABLE, &["Decrement", "Delete"]);
 }
 
 #[test]
 fn under_a_reused_key_a_late_delete_hits_the_object_long_after_its_claim_is_finished() {
     let budget = Budget { late_deletes: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[(0, 0)]).with(Mistake::ReusedKey);
+    let protocol = setting(ONE, budget, &[(0, 0)]).with(Mistake::ReusedKey);
     let erased =
         [LockRows(0, Set(1)), Claim(0, Answered), Decrement(0, Answered), DeleteLate(0), Delete(0)];
     let stored = [Finish(0, Answered), Upload, Put(Answered), CarryOut(0)];
@@ -127,27 +128,26 @@ fn under_a_reused_key_a_late_delete_hits_the_object_long_after_its_claim_is_fini
 #[test]
 fn without_the_marker_a_reset_row_keeps_a_reference_that_was_decremented() {
     let budget = Budget { lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::NoMarker);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::NoMarker);
     assert_broken(protocol, COUNTS, &["Claim", "Decrement", "Reset"]);
 }
 
 #[test]
 fn a_decrement_repeated_without_the_marker_after_a_lost_answer_subtracts_twice() {
     let budget = Budget { lost_answers: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::AssumesRollback);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::AssumesRollback);
     assert_broken(protocol, COUNTS, &["Claim", "Decrement AnswerLost", "Decrement Answered"]);
 }
 
 #[test]
 fn a_cross_check_that_counts_decremented_batches_keeps_unreferenced_content() {
-    let protocol =
-        scenario([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::CountsDecremented);
+    let protocol = setting([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::CountsDecremented);
     assert_broken(protocol, COUNTS, &["Claim", "Claim", "Decrement", "Decrement"]);
 }
 
 #[test]
 fn without_the_cross_check_a_ref_count_that_is_too_low_costs_a_live_paste_its_body() {
-    let mut protocol = scenario([EXPIRED, LIVE, None], NOTHING, &[]).with(Mistake::NoCrossCheck);
+    let mut protocol = setting([EXPIRED, LIVE, None], NOTHING, &[]).with(Mistake::NoCrossCheck);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     assert_broken(protocol, READABLE, &["Claim", "Decrement"]);
 }
@@ -155,8 +155,8 @@ fn without_the_cross_check_a_ref_count_that_is_too_low_costs_a_live_paste_its_bo
 #[test]
 fn a_paste_that_is_reset_without_a_content_check_can_be_extended_without_a_body() {
     let budget = Budget { lease_expiries: 1, extensions: 1, ..NOTHING };
-    let scenario = scenario([EXPIRED, EXPIRED, None], budget, &[]);
-    let mut protocol = scenario.with(Mistake::ResetsWithoutContentCheck);
+    let setting = setting([EXPIRED, EXPIRED, None], budget, &[]);
+    let mut protocol = setting.with(Mistake::ResetsWithoutContentCheck);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     assert_broken(protocol, READABLE, &["Claim", "Claim", "Decrement", "Reset", "Extend"]);
 }
@@ -164,8 +164,8 @@ fn a_paste_that_is_reset_without_a_content_check_can_be_extended_without_a_body(
 #[test]
 fn a_deferred_row_that_the_cross_check_ignores_loses_its_content() {
     let budget = Budget { content_locks: 1, ..NOTHING };
-    let scenario = scenario([EXPIRED, EXPIRED, None], budget, &[]);
-    let mut protocol = scenario.with(Mistake::IgnoresDeferredRows);
+    let setting = setting([EXPIRED, EXPIRED, None], budget, &[]);
+    let mut protocol = setting.with(Mistake::IgnoresDeferredRows);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     assert_broken(
         protocol,
@@ -177,27 +177,27 @@ fn a_deferred_row_that_the_cross_check_ignores_loses_its_content() {
 #[test]
 fn a_row_stranded_by_a_finish_and_reset_with_its_reference_is_counted_wrongly() {
     let budget = Budget { stranded_rows: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::StrandedRowsKeepReferences);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::StrandedRowsKeepReferences);
     assert_broken(protocol, COUNTS, &["Decrement", "FinishStranding", "ResetStranded"]);
 }
 
 #[test]
 fn a_row_stranded_by_a_reset_and_reset_with_its_reference_is_counted_wrongly() {
     let budget = Budget { stranded_rows: 1, lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::StrandedRowsKeepReferences);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::StrandedRowsKeepReferences);
     assert_broken(protocol, COUNTS, &["Decrement", "ResetStranding", "ResetStranded"]);
 }
 
 #[test]
 fn a_cross_check_with_a_stale_snapshot_keeps_unreferenced_content() {
-    let protocol = scenario([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::StaleSnapshot);
+    let protocol = setting([EXPIRED, EXPIRED, None], NOTHING, &[]).with(Mistake::StaleSnapshot);
     assert_broken(protocol, COUNTS, &["CountReferencesEarly", "Decrement", "Decrement"]);
 }
 
 #[test]
 fn with_only_the_redis_lock_two_workers_claim_the_same_row() {
     let budget = Budget { lost_locks: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::TrustsRedisLock);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::TrustsRedisLock);
     assert_broken(
         protocol,
         COUNTS,
@@ -207,49 +207,49 @@ fn with_only_the_redis_lock_two_workers_claim_the_same_row() {
 
 #[test]
 fn objects_deleted_before_the_decrement_are_missing_for_a_paste_that_joins() {
-    let protocol = scenario(ONE, NOTHING, &[(1, 0)]).with(Mistake::ObjectsFirst);
+    let protocol = setting(ONE, NOTHING, &[(1, 0)]).with(Mistake::ObjectsFirst);
     assert_broken(protocol, READABLE, &["Claim", "Put"]);
 }
 
 #[test]
 fn a_reset_without_pending_owners_leaves_an_orphan_object() {
     let budget = Budget { lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::ResetDropsPendingKeys);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::ResetDropsPendingKeys);
     assert_broken(protocol, NO_ORPHANS, &["Claim", "Decrement", "Reset"]);
 }
 
 #[test]
 fn a_reset_that_strands_a_row_and_drops_its_key_leaves_an_orphan_object() {
     let budget = Budget { stranded_rows: 1, lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::DropsKeysOfStrandedRows);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::DropsKeysOfStrandedRows);
     assert_broken(protocol, NO_ORPHANS, &["Claim", "Decrement", "ResetStranding"]);
 }
 
 #[test]
 fn a_reset_with_a_stale_claim_read_misses_a_decrement() {
     let budget = Budget { lease_expiries: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::StaleClaimRead);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::StaleClaimRead);
     assert_broken(protocol, COUNTS, &["Claim", "ReadClaimEarly", "Decrement", "Reset"]);
 }
 
 #[test]
 fn without_the_watchdog_the_pastes_of_a_crashed_worker_stay_forever() {
     let budget = Budget { crashes: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::NoWatchdog);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::NoWatchdog);
     assert_broken(protocol, AT_REST, &["Claim", "Crash"]);
 }
 
 #[test]
 fn a_paste_extended_while_it_is_being_deleted_loses_its_body() {
     let budget = Budget { extensions: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::ExtendsAnything);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::ExtendsAnything);
     assert_broken(protocol, READABLE, &["Claim", "Decrement"]);
 }
 
 #[test]
 fn an_upload_deleted_after_an_unknown_outcome_is_missing_for_its_paste() {
     let budget = Budget { lost_answers: 1, ..NOTHING };
-    let protocol = scenario([None; PASTES], budget, &[(0, 0)]).with(Mistake::DropsUploadInDoubt);
+    let protocol = setting([None; PASTES], budget, &[(0, 0)]).with(Mistake::DropsUploadInDoubt);
     assert_broken(protocol, READABLE, &["Put AnswerLost", "Drop"]);
 }
 
@@ -258,7 +258,7 @@ fn an_upload_deleted_after_an_unknown_outcome_is_missing_for_its_paste() {
 fn a_put_repeated_under_its_old_key_after_the_paste_was_erased_stores_content_without_an_object() {
     let budget = Budget { lost_answers: 1, ..NOTHING };
     let puts = &[(1, 0), (0, 0)];
-    let protocol = scenario([None; PASTES], budget, puts).with(Mistake::RepeatsPutUnderOldKey);
+    let protocol = setting([None; PASTES], budget, puts).with(Mistake::RepeatsPutUnderOldKey);
     let steps = ["Put AnswerLost", "Delete", "Finish", "Put Answered", "Upload", "Put Answered"];
     assert_broken(protocol, READABLE, &steps);
 }
@@ -268,7 +268,7 @@ fn a_put_repeated_under_its_old_key_after_the_paste_was_erased_stores_content_wi
 #[test]
 fn a_decrement_repeated_after_a_read_back_that_did_not_wait_subtracts_twice() {
     let budget = Budget { slow_commits: 1, ..NOTHING };
-    let protocol = scenario(THREE, budget, &[]).with(Mistake::ReadsBackWithoutLock);
+    let protocol = setting(THREE, budget, &[]).with(Mistake::ReadsBackWithoutLock);
     assert_broken(
         protocol,
         COUNTS,
@@ -280,14 +280,14 @@ fn a_decrement_repeated_after_a_read_back_that_did_not_wait_subtracts_twice() {
 #[test]
 fn a_claim_that_commits_after_a_search_that_did_not_wait_is_left_to_the_watchdog() {
     let budget = Budget { slow_commits: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::ReleasesUnconfirmedWithoutWaiting);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::ReleasesUnconfirmedWithoutWaiting);
     assert_broken(protocol, AT_REST, &["Claim InFlight", "ReleaseUnconfirmed", "CommitLands"]);
 }
 
 #[test]
 fn a_claim_dropped_because_its_decrement_was_already_done_is_left_to_the_watchdog() {
     let budget = Budget { slow_commits: 1, ..NOTHING };
-    let protocol = scenario(ONE, budget, &[]).with(Mistake::ZeroRowsMeanLost);
+    let protocol = setting(ONE, budget, &[]).with(Mistake::ZeroRowsMeanLost);
     let steps = ["Claim", "Decrement InFlight", "ReadBackTimesOut", "CommitLands", "Decrement"];
     assert_broken(protocol, AT_REST, &steps);
 }

@@ -13,6 +13,7 @@ impl Protocol {
         actions.extend(state.locked_content.map(|_| Action::UnlockContent));
     }
 
+    /// The owner can lock a content row, and make a decrement defer rows or a finish strand one.
     pub fn owner_options(&self, state: &State, actions: &mut Vec<Action>) {
         if state.budget.content_locks > 0 && state.locked_content.is_none() {
             let exists = |hash: &u8| state.content[usize::from(*hash)].is_some();
@@ -51,7 +52,8 @@ impl Protocol {
         }
     }
 
-    /// A finish can strand any row of the batch. If S3 refused the row's object, the claim keeps its key.
+    /// A finish can strand any row of the batch. If S3 refused the row's object, the claim keeps
+    /// its key.
     fn finishes_stranding(
         &self,
         state: &State,

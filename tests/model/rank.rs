@@ -1,5 +1,5 @@
-//! Proves that every run comes to rest: every step, fault or not, lowers a number, the rank. This is
-//! checked at every transition, so no run goes on forever and none loops.
+//! Proves that every run comes to rest: every step, fault or not, lowers a number, the rank. This
+//! is checked at every transition, so no run goes on forever and none loops.
 
 use super::{
     budget::Budget,
@@ -52,7 +52,7 @@ fn faults(budget: &Budget) -> u32 {
         .into_iter()
         .chain([slow_commits, repeated_deletes, refusals, row_errors, puts, extensions])
         .chain([content_locks, stranded_rows])
-        .map(|budget| u32::from(*budget))
+        .map(|left| u32::from(*left))
         .sum()
 }
 
@@ -63,7 +63,8 @@ fn rank_of_row(state: &State, row: &Row) -> u32 {
         (true, true) => EXPIRED - CLAIMED,
         (true, false) => EXPIRED,
     };
-    // While another transaction locks a content row, each row that references it can be deferred once.
+    // While another transaction locks a content row, each row that references it can be deferred
+    // once.
     let waits = row.in_progress && row.claim.is_none();
     if state.locked_content.is_some() && !waits { rank + DEFERRED } else { rank }
 }

@@ -16,7 +16,7 @@ use super::{
 
 /// Builds a setting from these pastes, with matching content rows, counts and objects: content `n`
 /// is stored under key `n`.
-pub fn scenario(
+pub fn setting(
     pastes: [Option<Row>; PASTES],
     budget: Budget,
     puts: &'static [(usize, u8)],
@@ -86,7 +86,7 @@ const EXPIRED_OTHER: Option<Row> = Some(Row::expired(1));
 pub fn late_deletes() -> Protocol {
     let budget =
         Budget { lease_expiries: 1, crashes: 1, late_deletes: 1, repeated_deletes: 1, ..NOTHING };
-    scenario([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(&[
+    setting([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(&[
         FENCED_OFF,
         LATE,
         STORED_AGAIN,
@@ -98,7 +98,7 @@ pub fn late_deletes() -> Protocol {
 pub fn lost_redis_lock() -> Protocol {
     let budget =
         Budget { lease_expiries: 2, lost_locks: 1, late_deletes: 1, extensions: 1, ..NOTHING };
-    scenario([EXPIRED, LIVE, None], budget, &[(0, 0)]).with_examples(&[
+    setting([EXPIRED, LIVE, None], budget, &[(0, 0)]).with_examples(&[
         TWO_CLAIMERS,
         FENCED_OFF,
         LATE,
@@ -110,7 +110,7 @@ pub fn lost_redis_lock() -> Protocol {
 pub fn lost_answers() -> Protocol {
     let budget = Budget { lost_answers: 2, lease_expiries: 1, late_deletes: 1, ..NOTHING };
     let examples = &[LOST_CLAIM, LOST_DECREMENT, LOST_FINISH, FENCED_OFF, LATE];
-    scenario([EXPIRED, LIVE, None], budget, &[(0, 0)]).with_examples(examples)
+    setting([EXPIRED, LIVE, None], budget, &[(0, 0)]).with_examples(examples)
 }
 
 /// A commit is still in flight when its connection is lost, and then lands or rolls back. Meanwhile
@@ -119,20 +119,20 @@ pub fn lost_answers() -> Protocol {
 pub fn slow_commits() -> Protocol {
     let budget = Budget { slow_commits: 1, lease_expiries: 1, ..NOTHING };
     let examples = &[SLOW_CLAIM, SLOW_DECREMENT, SLOW_FINISH, DONE_ALREADY, FENCED_OFF];
-    scenario([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(examples)
+    setting([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(examples)
 }
 
 /// The same with row errors in Postgres, while workers crash and answers are lost.
 pub fn slow_failed_rows() -> Protocol {
     let budget = Budget { slow_commits: 1, lost_answers: 1, row_errors: 1, crashes: 1, ..NOTHING };
     let examples = &[SLOW_DECREMENT, SLOW_FINISH, DONE_ALREADY, ABANDONED, LOST_FAIL_ROWS];
-    scenario([EXPIRED, EXPIRED_OTHER, None], budget, &[]).with_examples(examples)
+    setting([EXPIRED, EXPIRED_OTHER, None], budget, &[]).with_examples(examples)
 }
 
 /// Workers crash around lost answers, and content is stored twice while it is being erased.
 pub fn crashes() -> Protocol {
     let budget = Budget { crashes: 1, lost_answers: 1, late_deletes: 1, ..NOTHING };
-    scenario([EXPIRED, None, None], budget, &[(2, 0), (1, 0)]).with_examples(&[
+    setting([EXPIRED, None, None], budget, &[(2, 0), (1, 0)]).with_examples(&[
         LOST_DECREMENT,
         LATE,
         STORED_AGAIN,
@@ -142,14 +142,14 @@ pub fn crashes() -> Protocol {
 /// Keys that S3 refuses and row errors in Postgres, in batches with two content rows.
 pub fn refusals() -> Protocol {
     let budget = Budget { refusals: 1, row_errors: 1, lease_expiries: 1, releases: 1, ..NOTHING };
-    scenario([EXPIRED, EXPIRED, EXPIRED_OTHER], budget, &[])
+    setting([EXPIRED, EXPIRED, EXPIRED_OTHER], budget, &[])
         .with_examples(&[PENDING_RETRIED, FENCED_OFF])
 }
 
 /// Two claimed rows share content whose count is too low; one of them can be reset and extended.
 pub fn drift_in_progress() -> Protocol {
     let budget = Budget { lease_expiries: 1, extensions: 1, late_deletes: 1, ..NOTHING };
-    let mut protocol = scenario([EXPIRED, EXPIRED, None], budget, &[]).with_examples(&[FENCED_OFF]);
+    let mut protocol = setting([EXPIRED, EXPIRED, None], budget, &[]).with_examples(&[FENCED_OFF]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
 }
@@ -158,13 +158,13 @@ pub fn drift_in_progress() -> Protocol {
 /// released and reset, and another paste joins.
 pub fn locked_content_rows() -> Protocol {
     let budget = Budget { content_locks: 1, lease_expiries: 1, releases: 1, ..NOTHING };
-    scenario([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(&[DEFERRED, FENCED_OFF])
+    setting([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(&[DEFERRED, FENCED_OFF])
 }
 
 /// The same with a count that is too low: the reference of a deferred row must still be found.
 pub fn drift_deferred() -> Protocol {
     let budget = Budget { content_locks: 1, lease_expiries: 1, extensions: 1, ..NOTHING };
-    let mut protocol = scenario([EXPIRED, EXPIRED, None], budget, &[]).with_examples(&[DEFERRED]);
+    let mut protocol = setting([EXPIRED, EXPIRED, None], budget, &[]).with_examples(&[DEFERRED]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
 }
@@ -173,13 +173,13 @@ pub fn drift_deferred() -> Protocol {
 pub fn stranded_rows() -> Protocol {
     let budget = Budget { stranded_rows: 1, crashes: 1, lease_expiries: 1, ..NOTHING };
     let examples = &[STRANDED_BY_FINISH, STRANDED_BY_RESET, FENCED_OFF];
-    scenario([EXPIRED, EXPIRED, LIVE], budget, &[]).with_examples(examples)
+    setting([EXPIRED, EXPIRED, LIVE], budget, &[]).with_examples(examples)
 }
 
 /// The same for rows whose objects S3 refuses to delete, in batches with two content rows.
 pub fn stranded_rows_with_refused_keys() -> Protocol {
     let budget = Budget { stranded_rows: 1, refusals: 1, lease_expiries: 1, ..NOTHING };
-    scenario([EXPIRED, EXPIRED_OTHER, None], budget, &[]).with_examples(&[
+    setting([EXPIRED, EXPIRED_OTHER, None], budget, &[]).with_examples(&[
         STRANDED_BY_FINISH,
         STRANDED_BY_RESET,
         PENDING_RETRIED,
@@ -191,7 +191,7 @@ pub fn stranded_rows_with_refused_keys() -> Protocol {
 pub fn drift() -> Protocol {
     let marked = EXPIRED.map(|row| Row { in_progress: true, ..row });
     let budget = Budget { lease_expiries: 1, crashes: 1, late_deletes: 1, ..NOTHING };
-    let mut protocol = scenario([marked, LIVE, LIVE], budget, &[]).with_examples(&[FENCED_OFF]);
+    let mut protocol = setting([marked, LIVE, LIVE], budget, &[]).with_examples(&[FENCED_OFF]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
 }

@@ -1,10 +1,10 @@
-//! Symmetry reduction: which of the two workers takes a step, and which number a claim has, makes no
-//! difference. Of the states that differ only in that, one is explored.
+//! Symmetry reduction: which of the two workers takes a step, and which number a claim has, makes
+//! no difference. Of the states that differ only in that, one is explored.
 
 use super::state::{CLAIMS, State, Worker};
 
-/// Returns the state with its workers sorted, and its claims numbered in the order of the workers that
-/// remember them, then of the rows.
+/// Returns the state with its workers sorted, and its claims numbered in the order of the workers
+/// that remember them, then of the rows.
 pub fn representative(state: &State) -> State {
     let mut state = *state;
     if fingerprint(&state, 0) > fingerprint(&state, 1) {

@@ -153,7 +153,8 @@ impl Protocol {
         state.workers[worker] = Worker::RowsLocked(pastes);
     }
 
-    /// Marks the rows and inserts the claim, then releases the Redis lock if this worker still has it.
+    /// Marks the rows and inserts the claim, then releases the Redis lock if this worker still has
+    /// it.
     pub fn claim(&self, state: &mut State, worker: usize, commit: Commit) {
         let Worker::RowsLocked(pastes) = state.workers[worker] else {
             return;

@@ -21,6 +21,7 @@ impl Protocol {
         }
     }
 
+    /// The writer can start a put, lose its answer, or extend a paste.
     pub fn writer_options(&self, state: &State, actions: &mut Vec<Action>) {
         if state.writer == Writer::Idle && state.budget.puts > 0 {
             actions.push(Action::Upload);

@@ -1,10 +1,10 @@
 //! Property tests: random scenarios run on real servers and on a plain in-memory reference.
 //!
 //! A scenario starts from random pastes that share content. It then runs a random sequence of
-//! claims, steps of claims (also out of order, twice, and by zombies), sweeps, writers and keys that
-//! S3 refuses, and of what the owner of the tables does: triggers that refuse deletes, rows deleted
-//! outside the fleet, locked content rows, claims ended by hand or truncated. After every round the
-//! tables and the bucket must be exactly as the reference predicts.
+//! claims, steps of claims (also out of order, twice, and by zombies), sweeps, writers and keys
+//! that S3 refuses, and of what the owner of the tables does: triggers that refuse deletes, rows
+//! deleted outside the fleet, locked content rows, claims ended by hand or truncated. After every
+//! round the tables and the bucket must be exactly as the reference predicts.
 //!
 //! Every run uses the same scenarios unless a seed is set: see `support/random.rs`. A failure
 //! prints the seed and the shortest scenario that fails, with the result of each step.

@@ -81,8 +81,8 @@ pub struct Lease {
     pub decremented: bool,
     pub finished: bool,
     pub reset: bool,
-    /// The paste that owns each pending object delete. After the claim's end: those that no row took
-    /// over.
+    /// The paste that owns each pending object delete. After the claim's end: those that no row
+    /// took over.
     pub pending_owners: BTreeMap<String, String>,
     pub rows_deleted: Option<u64>,
 }
@@ -214,7 +214,8 @@ impl Reference {
         queue
     }
 
-    /// Returns the keys that only an ended claim has: their objects stay until their rows are reset.
+    /// Returns the keys that only an ended claim has: their objects stay until their rows are
+    /// reset.
     pub fn keys_kept_by_claims(&self) -> BTreeSet<String> {
         let expired = self.pastes.values().filter(|paste| paste.has_expired());
         let pending: BTreeSet<&String> =

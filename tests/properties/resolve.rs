@@ -158,8 +158,8 @@ impl Run<'_> {
         Some(Step::EndByHand { claim: id, finished })
     }
 
-    /// Where counts must stay right and no object may be lost, no claim may hold information that its
-    /// rows lack.
+    /// Where counts must stay right and no object may be lost, no claim may hold information that
+    /// its rows lack.
     fn can_truncate_claims(&self) -> bool {
         let is_decremented = |paste: &Paste| match paste.status {
             Status::InProgress(Some(id)) => self.reference.claims[&id].lease.decremented,

@@ -89,7 +89,8 @@ pub enum Action {
         /// Starts at the low-water mark of this worker's last claim.
         marked: bool,
     },
-    /// The next step of the claim in the usual order; a zombie continues as if nothing had happened.
+    /// The next step of the claim in the usual order; a zombie continues as if nothing had
+    /// happened.
     Next(usize),
     Decrement(usize),
     DeleteObjects(usize),

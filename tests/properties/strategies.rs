@@ -108,9 +108,11 @@ fn exclusive() -> impl Strategy<Value = Action> {
 /// Generates an action that runs while another transaction locks a content row.
 fn while_locked() -> impl Strategy<Value = Action> {
     prop_oneof![
-        2 => (0..8_usize, 0..CONTENT_ROWS).prop_map(|(which, content_id)| Action::ReleaseWhileLocked(which, content_id)),
+        2 => (0..8_usize, 0..CONTENT_ROWS)
+            .prop_map(|(which, content_id)| Action::ReleaseWhileLocked(which, content_id)),
         1 => (0..CONTENT_ROWS).prop_map(Action::SweepWhileLocked),
-        2 => (0..8_usize, 0..CONTENT_ROWS).prop_map(|(which, content_id)| Action::ExpireAndSweepWhileLocked(which, content_id)),
+        2 => (0..8_usize, 0..CONTENT_ROWS)
+            .prop_map(|(which, content_id)| Action::ExpireAndSweepWhileLocked(which, content_id)),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! The one checker of all guarantees, used by every test that puts the fleet under stress. It shares
-//! no query with the product: it reads the tables whole and judges them here.
+//! The one checker of all guarantees, used by every test that puts the fleet under stress. It
+//! shares no query with the product: it reads the tables whole and judges them here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -88,7 +88,8 @@ impl Store {
     }
 
     /// Checks, before objects are deleted, that no content row uses their keys. Keys are never used
-    /// twice, so this must hold at any time after the decrement. Waits while Postgres is unavailable.
+    /// twice, so this must hold at any time after the decrement. Waits while Postgres is
+    /// unavailable.
     pub async fn watch_deletion(&self, keys: &[String]) {
         loop {
             if let Some(db) = try_connect(&self.database_url).await

@@ -25,8 +25,8 @@ pub fn class(paste: &Paste) -> i16 {
 }
 
 impl Reference {
-    /// Applies the step and returns the expected answer. Where the product is free to choose (the id
-    /// of a claim, which of several rows owns a pending key), the actual answer is used if it is
+    /// Applies the step and returns the expected answer. Where the product is free to choose (the
+    /// id of a claim, which of several rows owns a pending key), the actual answer is used if it is
     /// allowed.
     pub fn apply(&mut self, step: &Step, actual: &Answer) -> Answer {
         match step {
@@ -134,8 +134,8 @@ impl Reference {
         }
     }
 
-    /// Subtracts the batch's references and removes unreferenced content. Returns the number of wrong
-    /// counts.
+    /// Subtracts the batch's references and removes unreferenced content. Returns the number of
+    /// wrong counts.
     fn subtract_references(&mut self, id: i64, actual: &Answer) -> usize {
         let claimed = self.claims[&id].claimed.clone();
         let ours = Status::InProgress(Some(id));
@@ -179,7 +179,8 @@ impl Reference {
         drift
     }
 
-    /// Deletes the objects of unreferenced content and earlier pending deletes, except what S3 refuses.
+    /// Deletes the objects of unreferenced content and earlier pending deletes, except what S3
+    /// refuses.
     fn delete_objects(&mut self, id: i64) -> Answer {
         let claim = &self.claims[&id];
         let pending = (claim.claimed.iter())

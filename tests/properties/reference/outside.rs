@@ -44,7 +44,8 @@ impl Reference {
         Answer::Changed(true)
     }
 
-    /// Deletes the row outside the fleet, if it is still in this state. Its reference stays counted.
+    /// Deletes the row outside the fleet, if it is still in this state. Its reference stays
+    /// counted.
     pub fn delete_row(&mut self, code: &str, found: Status) -> Answer {
         let unchanged = self.pastes.get(code).is_some_and(|paste| paste.status == found);
         if unchanged {

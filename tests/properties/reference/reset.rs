@@ -87,8 +87,8 @@ impl Reference {
         swept
     }
 
-    /// Resets a row by hand, if it is still in this state. The pending key that its claim has for it
-    /// is then recorded twice.
+    /// Resets a row by hand, if it is still in this state. The pending key that its claim has for
+    /// it is then recorded twice.
     pub fn reset_by_hand(&mut self, code: &str, found: Status) -> Answer {
         let content_rows = self.content_rows();
         let claim = match found {

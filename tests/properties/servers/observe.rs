@@ -25,9 +25,9 @@ const CLAIMS: &str = "SELECT id, worker, rows_claimed, decremented_at IS NOT NUL
             AND heartbeat_at < now() - interval '2 hours' AS expired,
         coalesce(pending_owners, '{}') AS pending_owners, coalesce(pending_s3_keys, '{}') AS keys
      FROM deletion_claims";
-/// Postpones new backoffs by 12 hours: they are some seconds long, and a scenario must not depend on
-/// how long its steps take. $1 is a moment before they were set, so the backoff is between `least`
-/// and `most`.
+/// Postpones new backoffs by 12 hours: they are some seconds long, and a scenario must not depend
+/// on how long its steps take. $1 is a moment before they were set, so the backoff is between
+/// `least` and `most`.
 const POSTPONE: &str = "UPDATE pastes SET retry_at = retry_at + interval '12 hours'
      WHERE retry_at > $1 AND retry_at < $1 + interval '5 minutes'
      RETURNING short_code,

@@ -171,8 +171,8 @@ impl Environment {
         }
     }
 
-    /// Returns whether the claim has ended. The cancelled attempt may still be waiting for a lock, so
-    /// this first waits until all workers are idle, twice, in case it is between two statements.
+    /// Returns whether the claim has ended. The cancelled attempt may still be waiting for a lock,
+    /// so this first waits until all workers are idle, twice, in case it is between two statements.
     async fn has_ended(&self, id: i64) -> bool {
         let idle = "SELECT count(*) = 0 FROM pg_stat_activity
                     WHERE datname = current_database() AND state <> 'idle'
