@@ -68,11 +68,11 @@ pub fn scenarios_of(point: &str) -> Vec<Scenario> {
         ("release", _) => vec![Scenario::Release],
         ("claim", "remembered") => vec![Scenario::Unclaimable],
         ("claim", "marked" | "committed") => vec![Scenario::Drain, Scenario::Unclaimable],
-        ("decrement", "failed") => vec![Scenario::ContentError],
+        ("decrement", "rows_failed") => vec![Scenario::ContentError],
         ("decrement", "committed") => vec![Scenario::Drain, Scenario::ContentError],
         ("finish", "locked") => vec![Scenario::DeleteRefused],
         ("finish", "leftovers") => vec![Scenario::DeleteRefused, Scenario::DeleteSuppressed],
-        ("finish", "failed") => vec![Scenario::RefusedKey],
+        ("finish", "rows_failed") => vec![Scenario::RefusedKey],
         ("finish", "committed") => {
             vec![Scenario::Drain, Scenario::RefusedKey, Scenario::DeleteRefused]
         }
@@ -92,7 +92,7 @@ pub fn scenarios_of(point: &str) -> Vec<Scenario> {
             ]
         }
         ("sweep", _) => vec![Scenario::DeadWorker],
-        ("orphans", "reset" | "committed") => {
+        ("stranded", "reset" | "committed") => {
             vec![
                 Scenario::MarkedRows,
                 Scenario::Deferred,
@@ -100,7 +100,7 @@ pub fn scenarios_of(point: &str) -> Vec<Scenario> {
                 Scenario::PendingKeyReset,
             ]
         }
-        ("orphans", _) => vec![Scenario::MarkedRows],
+        ("stranded", _) => vec![Scenario::MarkedRows],
         ("count" | "prune" | "purge", _) => vec![Scenario::Prune],
         _ => vec![Scenario::Drain],
     }
