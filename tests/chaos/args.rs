@@ -1,32 +1,34 @@
-//! What the command line asks for. Beside the soak's own flags it knows those of Rust's test
-//! harness, because `cargo test` hands its arguments to every test target.
+//! The command line. Besides the soak's own flags it accepts those of Rust's test harness, because
+//! `cargo test` passes its arguments to every test target.
 
 /// Shown by `--help`.
 pub const HELP: &str = "\
-A fleet, writers and readers under faults, for a while; then every promise is checked.
+Runs a fleet, writers and readers under faults, then checks every guarantee.
 
 Usage: ops/chaos [--minutes N] [--seed S] [--owner]
 
-  --minutes N   how long faults happen (default 2; fractions are fine); start and end come on top
-  --seed S      which faults happen, and when (default 1); the same seed, the same choices
-  --owner       the tables have an owner with habits: tables that refer to pastes, triggers that
-                refuse some rows, forgotten locks, prepared transactions, renames, COPY, VACUUM FULL
+  --minutes N   Duration of the faults in minutes, fractions allowed (default 2). Starting the
+                servers and the final checks take additional time.
+  --seed S      Seed for the faults and their times (default 1). The same seed gives the same plan.
+  --owner       Add a table owner: tables that reference pastes, triggers that refuse some deletes,
+                forgotten and prepared transactions, renames, COPY, VACUUM FULL.
 
-Exit codes: 0 every promise was kept and the soak did something; 1 not so: says what.
-Logs, the writers' journals and latest.json are left in target/chaos.";
+Exit codes: 0 no violations, and enough activity to prove it; 1 violations found, or the soak did
+not complete; 2 invalid arguments.
+Logs, the writers' journals and latest.json are in target/chaos.";
 
 const DEFAULT_SEED: u64 = 1;
 const DEFAULT_MINUTES: f64 = 2.0;
-/// What `cargo test` adds to the soak without an owner.
+/// The duration of the second soak, with an owner, that `cargo test` adds.
 const MINUTES_WITH_OWNER: f64 = 1.0;
-/// Said by ops/chaos: what follows is meant for the soak.
+/// Passed by ops/chaos: all arguments are meant for the soak.
 const SOAK: &str = "--soak";
 /// Flags of the test harness that are followed by a value.
 const WITH_VALUE: [&str; 5] = ["--skip", "--format", "--test-threads", "--color", "--logfile"];
-/// Flags that ask the test harness for something else than a run.
+/// Flags that make the test harness do something other than run the tests.
 const NO_RUN: [&str; 2] = ["--list", "--ignored"];
 
-/// How long, with which faults.
+/// The parameters of one soak.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Soak {
     pub minutes: f64,
@@ -34,24 +36,24 @@ pub struct Soak {
     pub owner: bool,
 }
 
-/// One thing to do.
+/// What the command line requests.
 #[derive(Debug, PartialEq)]
-pub enum Asked {
-    /// One after the other.
+pub enum Command {
+    /// Soaks to run one after the other.
     Soaks(Vec<Soak>),
-    /// The program is a writer of the soak.
+    /// This process is a writer of a soak.
     Writer {
         name: String,
         seed: u64,
         journal: String,
     },
     Help,
-    /// The arguments are about other tests.
-    Nothing,
-    Wrong(String),
+    /// The arguments select other tests.
+    OtherTests,
+    Invalid(String),
 }
 
-impl Asked {
+impl Command {
     pub fn read(arguments: impl Iterator<Item = String>) -> Self {
         let arguments: Vec<String> = arguments.collect();
         if let [first, name, seed, journal] = &arguments[..]
@@ -61,13 +63,13 @@ impl Asked {
             let seed = seed.parse().unwrap_or_default();
             return Self::Writer { name, seed, journal };
         }
-        soak(arguments.into_iter()).unwrap_or_else(|asked| asked)
+        soak(arguments.into_iter()).unwrap_or_else(|command| command)
     }
 }
 
-fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Asked> {
+fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Command, Command> {
     let (mut minutes, mut seed) = (DEFAULT_MINUTES, DEFAULT_SEED);
-    let (mut owner, mut nothing_else) = (false, false);
+    let (mut owner, mut strict) = (false, false);
     while let Some(argument) = arguments.next() {
         let (flag, value) = match argument.split_once('=') {
             Some((flag, value)) => (flag, Some(value.to_string())),
@@ -78,27 +80,29 @@ fn soak(mut arguments: impl Iterator<Item = String>) -> Result<Asked, Asked> {
             "--minutes" => minutes = number(flag, &value())?,
             "--seed" => seed = number(flag, &value())?,
             "--owner" => owner = true,
-            "--help" | "-h" => return Err(Asked::Help),
-            flag if NO_RUN.contains(&flag) => return Err(Asked::Nothing),
+            "--help" | "-h" => return Err(Command::Help),
+            flag if NO_RUN.contains(&flag) => return Err(Command::OtherTests),
             flag if WITH_VALUE.contains(&flag) => drop(value()),
-            SOAK => nothing_else = true,
-            other if nothing_else => {
-                return Err(Asked::Wrong(format!("unknown argument {other:?}")));
+            SOAK => strict = true,
+            other if strict => {
+                return Err(Command::Invalid(format!("unknown argument {other:?}")));
             }
             flag if flag.starts_with('-') => {}
             "chaos" => {}
-            _ => return Err(Asked::Nothing),
+            _ => return Err(Command::OtherTests),
         }
     }
-    let asked = Soak { minutes, seed, owner };
+    let first = Soak { minutes, seed, owner };
     let with_owner = Soak { minutes: MINUTES_WITH_OWNER, seed, owner: true };
     match (0.0..=100_000.0).contains(&minutes) {
-        true if nothing_else || owner => Ok(Asked::Soaks(vec![asked])),
-        true => Ok(Asked::Soaks(vec![asked, with_owner])),
-        false => Err(Asked::Wrong(format!("--minutes {minutes} is no length of time"))),
+        true if strict || owner => Ok(Command::Soaks(vec![first])),
+        true => Ok(Command::Soaks(vec![first, with_owner])),
+        false => {
+            Err(Command::Invalid(format!("--minutes must be between 0 and 100000, not {minutes}")))
+        }
     }
 }
 
-fn number<T: std::str::FromStr>(flag: &str, text: &str) -> Result<T, Asked> {
-    text.parse().map_err(|_| Asked::Wrong(format!("{flag} needs a number, not {text:?}")))
+fn number<T: std::str::FromStr>(flag: &str, text: &str) -> Result<T, Command> {
+    text.parse().map_err(|_| Command::Invalid(format!("{flag} needs a number, not {text:?}")))
 }

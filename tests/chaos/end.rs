@@ -1,4 +1,4 @@
-//! The end of a soak: no more faults, a clean fleet drains what is left, and everything is checked.
+//! The end of a soak: without faults, a clean worker drains the rest, and everything is checked.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -6,10 +6,10 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
 use crate::{
-    journal::Beliefs,
+    environment::Environment,
+    journal::Journals,
     owner,
-    report::FORBIDDEN,
-    stage::Stage,
+    report::FORBIDDEN_MESSAGES,
     support::{
         connect,
         invariants::{Expected, Findings},
@@ -17,68 +17,70 @@ use crate::{
 };
 
 const DRAINS_WITHIN: Duration = Duration::from_secs(45);
-/// What a writer gave a time to live ends now, so that there is something to wait for.
+/// Expires all pastes that have an expiry time, instead of waiting for it.
 const EXPIRE: &str = "SELECT count(*) FROM (SELECT paste_expire_now(short_code) FROM pastes
                       WHERE expires_at > now() AND deletion_status = 'NOT_EXPIRED') AS expired";
 const DEAD_LETTERS: &str = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity'";
-/// What a person does who has fixed the cause.
+/// What an operator does after fixing the cause.
 const REQUEUE: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
                        WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED'";
 const LEFT: &str = "SELECT (SELECT count(*) FROM pastes WHERE expires_at <= now()
                               AND deletion_status <> 'DELETED')
                          + (SELECT count(*) FROM deletion_claims
                             WHERE finished_at IS NULL AND reset_at IS NULL)";
-const EVER_KNOWN: &str = "SELECT DISTINCT s3_key FROM chaos_incarnations";
+const EVER_STORED: &str = "SELECT DISTINCT s3_key FROM chaos_content";
 
-/// As long as the owner refuses some pastes, all others go.
-pub async fn erase_the_innocent(stage: &Arc<Stage>) {
-    let db = connect(&stage.store.database_url).await;
-    owner::end_transactions(stage).await;
+/// While the owner refuses some pastes, all others must still be deleted.
+pub async fn drain_deletable(env: &Arc<Environment>) {
+    let db = connect(&env.store.database_url).await;
+    owner::end_transactions(env).await;
     number(&db, EXPIRE).await;
     let give_up = Instant::now() + DRAINS_WITHIN;
     loop {
-        // S3 refused their keys long enough.
-        db.execute(owner::REQUEUE_INNOCENT, &[]).await.expect("requeue");
-        stage.program("cleanup-worker").args(&["run"]).output().await;
-        let innocent = number(&db, owner::INNOCENT).await;
-        match innocent {
+        // Some became dead letters because S3 refused their keys.
+        db.execute(owner::REQUEUE_DELETABLE, &[]).await.expect("requeue");
+        env.program("cleanup-worker").args(&["run"]).output().await;
+        let deletable = number(&db, owner::DELETABLE).await;
+        match deletable {
             0 => return,
             left if Instant::now() >= give_up => {
-                return stage.accuse(format!("{left} innocent pastes are left beside the refused"));
+                return env.record_violation(format!(
+                    "{left} expired pastes that the owner does not refuse are left"
+                ));
             }
             _ => sleep(Duration::from_millis(300)).await,
         }
     }
 }
 
-/// Lets a clean worker drain everything; returns how many dead letters a person had to requeue.
-pub async fn drain(stage: &Arc<Stage>) -> i64 {
-    let db = connect(&stage.store.database_url).await;
+/// Drains everything with a clean worker. Returns how many dead letters had to be requeued.
+pub async fn drain(env: &Arc<Environment>) -> i64 {
+    let db = connect(&env.store.database_url).await;
     number(&db, EXPIRE).await;
     let mut dead_letters = 0;
     let give_up = Instant::now() + DRAINS_WITHIN;
     while number(&db, LEFT).await > 0 {
         dead_letters += number(&db, DEAD_LETTERS).await;
         db.execute(REQUEUE, &[]).await.expect("requeue");
-        run_a_clean_worker(stage).await;
+        run_a_clean_worker(env).await;
         if Instant::now() >= give_up {
-            stage.accuse(format!(
-                "nothing is wrong any more, and yet {DRAINS_WITHIN:?} are not enough"
+            env.record_violation(format!(
+                "without faults, expired pastes or open claims are left after {DRAINS_WITHIN:?}"
             ));
             break;
         }
-        // Claims of workers that were killed are not due before their lease has expired.
+        // The claims of killed workers are reset only after their leases have expired.
         sleep(Duration::from_millis(300)).await;
     }
     dead_letters
 }
 
-async fn run_a_clean_worker(stage: &Stage) {
-    let worker = stage.program("cleanup-worker").args(&["run", "--batch-size", "400"]);
+async fn run_a_clean_worker(env: &Environment) {
+    let worker = env.program("cleanup-worker").args(&["run", "--batch-size", "400"]);
     let ended = worker.output().await;
     let stderr = ended.stderr();
-    if ended.code() != 0 || FORBIDDEN.iter().any(|sentence| stderr.contains(sentence)) {
-        stage.accuse(format!("a clean worker ended with {}: {stderr}", ended.code()));
+    if ended.code() != 0 || FORBIDDEN_MESSAGES.iter().any(|message| stderr.contains(message)) {
+        env.record_violation(format!("a clean worker ended with {}: {stderr}", ended.code()));
     }
 }
 
@@ -86,29 +88,29 @@ async fn number(db: &Client, sql: &str) -> i64 {
     db.query_one(sql, &[]).await.expect(sql).get(0)
 }
 
-/// All that the writers' journals say.
-pub fn beliefs(kept: &Path) -> Beliefs {
-    let mut beliefs = Beliefs::default();
-    for file in std::fs::read_dir(kept).expect("journals").flatten() {
+/// Reads all journals of the writers.
+pub fn journals(output_dir: &Path) -> Journals {
+    let mut journals = Journals::default();
+    for file in std::fs::read_dir(output_dir).expect("journals").flatten() {
         if file.path().extension().is_some_and(|extension| extension == "journal") {
-            beliefs.read(&file.path());
+            journals.read(&file.path());
         }
     }
-    beliefs
+    journals
 }
 
-/// Every promise, checked by the one checker. An object that nobody knows is forgiven only if its
-/// writer could not know what became of it, and no content row ever knew it.
-pub async fn check(stage: &Stage, beliefs: &Beliefs) -> Findings {
-    let db = connect(&stage.store.database_url).await;
-    let known = db.query(EVER_KNOWN, &[]).await.expect("ever known");
-    let mut in_doubt = beliefs.in_doubt.clone();
-    for row in known {
+/// Checks every guarantee. An orphan object is allowed only if its writer could not know the
+/// outcome of its put, and no content row ever had that key.
+pub async fn check(env: &Environment, journals: &Journals) -> Findings {
+    let db = connect(&env.store.database_url).await;
+    let stored = db.query(EVER_STORED, &[]).await.expect("ever stored");
+    let mut in_doubt = journals.in_doubt.clone();
+    for row in stored {
         in_doubt.remove(row.get::<_, &str>(0));
     }
-    let expected = Expected { alive: beliefs.alive.clone(), in_doubt, ..Expected::default() };
+    let expected = Expected { alive: journals.alive.clone(), in_doubt, ..Expected::default() };
     for row in db.query(include_str!("audit.sql"), &[]).await.expect("audit") {
-        stage.accuse(row.get(0));
+        env.record_violation(row.get(0));
     }
-    stage.store.check(&expected).await
+    env.store.check(&expected).await
 }

@@ -1,4 +1,4 @@
-//! Carrying a planned fault out.
+//! Carries out the planned faults.
 
 use std::{
     collections::BTreeMap,
@@ -14,22 +14,22 @@ use tokio::{
 use tokio_postgres::Client;
 
 use crate::{
+    environment::{Environment, S3_DEADLINE, STUCK_AFTER},
     fleet::{Fleet, Member, Role},
     owner,
     plan::{Kind, OWNERS, Plan, Planned},
-    stage::{S3_DEADLINE, STUCK_AFTER, Stage},
     support::{faulty_s3::Mood, proxy::Fault, seaweedfs::s3_answers, try_connect},
 };
 
-/// A fault that nothing happens to run into lasts at most this much longer.
+/// How much longer a fault lasts until some request runs into it.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// Codes that concern a single key: its own, not allowed, busy.
+/// Error codes for a single key: locked, not allowed, busy.
 const KEY_ERRORS: [&str; 4] = ["ObjectLocked", "AccessDenied", "InternalError", "SlowDown"];
 const KILL_CONNECTIONS: &str = "
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND pid % $1 = $2 % $1";
 
-/// What only a heartbeat's statement says.
+/// Text that occurs only in the heartbeat statement.
 const A_HEARTBEAT: &str = "-- Heartbeat:";
 
 const RESET_AFTER_DECREMENT: &str = "SELECT count(*) FROM deletion_claims
@@ -38,56 +38,56 @@ const RESET_AFTER_DECREMENT: &str = "SELECT count(*) FROM deletion_claims
 /// How often each kind was carried out.
 pub type Done = Arc<Mutex<BTreeMap<Kind, u64>>>;
 
-/// Carries the whole plan out, each fault at its time; they overlap. Returns when all are over.
-pub async fn carry_out(stage: &Arc<Stage>, fleet: &Fleet, plan: &Plan, done: &Done) {
-    let (start, mut under_way) = (Instant::now(), JoinSet::new());
+/// Carries out the whole plan, each fault at its time; they overlap. Returns when all have ended.
+pub async fn carry_out(env: &Arc<Environment>, fleet: &Fleet, plan: &Plan, done: &Done) {
+    let (start, mut running) = (Instant::now(), JoinSet::new());
     for planned in &plan.faults {
         sleep_until(start + planned.at).await;
-        let (stage, members) = (Arc::clone(stage), fleet.members.clone());
+        let (env, members) = (Arc::clone(env), fleet.members.clone());
         let (planned, done) = (planned.clone(), Arc::clone(done));
-        under_way.spawn(async move {
-            if inflict(&stage, &members, &planned).await {
+        running.spawn(async move {
+            if apply(&env, &members, &planned).await {
                 *done.lock().expect("done").entry(planned.kind).or_default() += 1;
             }
         });
     }
-    while let Some(ended) = under_way.join_next().await {
+    while let Some(ended) = running.join_next().await {
         ended.expect("a fault is carried out");
     }
 }
 
-/// False: there was nobody to hit, or nothing ran into it.
-async fn inflict(stage: &Stage, members: &[Arc<Member>], planned: &Planned) -> bool {
+/// Carries out one fault. Returns false if no process was running, or no request ran into it.
+async fn apply(env: &Environment, members: &[Arc<Member>], planned: &Planned) -> bool {
     let mut rng = fastrand::Rng::with_seed(planned.seed);
     let lasts = planned.lasts;
-    let hit = |role, signal| strike(members, role, planned.seed, signal);
+    let hit = |role, signal| signal_one(members, role, planned.seed, signal);
     match planned.kind {
         Kind::KillWorker => hit(Role::Worker, Signal::KILL).await.is_some(),
         Kind::StopWorker => hit(Role::Worker, Signal::TERM).await.is_some(),
         Kind::KillWatchdog => hit(Role::Watchdog, Signal::KILL).await.is_some(),
         Kind::KillWriter => hit(Role::Writer, Signal::KILL).await.is_some(),
         Kind::FreezeWorker => {
-            thaw(hit(Role::Worker, Signal::STOP).await, STUCK_AFTER + lasts).await
+            resume_later(hit(Role::Worker, Signal::STOP).await, STUCK_AFTER + lasts).await
         }
-        Kind::FreezeWatchdog => thaw(hit(Role::Watchdog, Signal::STOP).await, lasts).await,
-        Kind::KillRedis => kill_redis(stage, lasts).await,
-        Kind::FreezeRedis => freeze_redis(stage, lasts).await,
-        Kind::FlushRedis => flush_redis(stage).await,
-        Kind::RestartPostgres => restart_postgres(stage, lasts / 3).await,
-        Kind::KillConnections => kill_connections(stage, &mut rng).await,
-        Kind::CutConnections => cut_connections(stage).await,
-        Kind::SlowPostgres => slow_postgres(stage, lasts, rng.u64(10..60)).await,
-        Kind::LoseCommitAnswers => trouble_commits(stage, planned, Fault::LoseAnswerOf).await,
-        Kind::CutBeforeCommits => trouble_commits(stage, planned, Fault::CutBefore).await,
-        Kind::SwallowHeartbeats => swallow_heartbeats(stage, planned).await,
-        Kind::KillS3 => kill_s3(stage, lasts / 3).await,
-        kind if OWNERS.contains(&kind) => owner::insist(stage, kind, &mut rng, lasts).await,
-        kind => upset_s3(stage, planned, mood(kind, &mut rng)).await,
+        Kind::FreezeWatchdog => resume_later(hit(Role::Watchdog, Signal::STOP).await, lasts).await,
+        Kind::KillRedis => kill_redis(env, lasts).await,
+        Kind::FreezeRedis => freeze_redis(env, lasts).await,
+        Kind::FlushRedis => flush_redis(env).await,
+        Kind::RestartPostgres => restart_postgres(env, lasts / 3).await,
+        Kind::KillConnections => kill_connections(env, &mut rng).await,
+        Kind::CutConnections => cut_connections(env).await,
+        Kind::SlowPostgres => slow_postgres(env, lasts, rng.u64(10..60)).await,
+        Kind::LoseCommitAnswers => fail_commits(env, planned, Fault::LoseAnswerOf).await,
+        Kind::CutBeforeCommits => fail_commits(env, planned, Fault::CutBefore).await,
+        Kind::SwallowHeartbeats => swallow_heartbeats(env, planned).await,
+        Kind::KillS3 => kill_s3(env, lasts / 3).await,
+        kind if OWNERS.contains(&kind) => owner::apply(env, kind, &mut rng, lasts).await,
+        kind => disturb_s3(env, planned, mood(kind, &mut rng)).await,
     }
 }
 
-/// Sends a signal to one of the role: the one that the seed names, or else the next that runs.
-async fn strike(
+/// Sends a signal to a process of the role: the one that the seed selects, or the next running one.
+async fn signal_one(
     members: &[Arc<Member>],
     role: Role,
     seed: u64,
@@ -106,7 +106,7 @@ async fn strike(
     None
 }
 
-async fn thaw(victim: Option<Arc<Member>>, after: Duration) -> bool {
+async fn resume_later(victim: Option<Arc<Member>>, after: Duration) -> bool {
     let Some(victim) = victim else {
         return false;
     };
@@ -115,16 +115,16 @@ async fn thaw(victim: Option<Arc<Member>>, after: Duration) -> bool {
     true
 }
 
-async fn kill_redis(stage: &Stage, away: Duration) -> bool {
-    let mut redis = stage.redis.lock().await;
+async fn kill_redis(env: &Environment, downtime: Duration) -> bool {
+    let mut redis = env.redis.lock().await;
     redis.kill().await;
-    sleep(away).await;
+    sleep(downtime).await;
     redis.start_again().await;
     true
 }
 
-async fn freeze_redis(stage: &Stage, lasts: Duration) -> bool {
-    let redis = stage.redis.lock().await;
+async fn freeze_redis(env: &Environment, lasts: Duration) -> bool {
+    let redis = env.redis.lock().await;
     let pid = Pid::from_raw(redis.pid().cast_signed()).expect("a pid");
     kill_process(pid, Signal::STOP).expect("freeze Redis");
     sleep(lasts).await;
@@ -132,28 +132,28 @@ async fn freeze_redis(stage: &Stage, lasts: Duration) -> bool {
     true
 }
 
-async fn flush_redis(stage: &Stage) -> bool {
-    let server = stage.redis.lock().await;
+async fn flush_redis(env: &Environment) -> bool {
+    let server = env.redis.lock().await;
     let client = redis::Client::open(server.url()).expect("Redis URL");
     let mut connection = client.get_multiplexed_async_connection().await.expect("Redis");
     redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await.is_ok()
 }
 
-async fn restart_postgres(stage: &Stage, away: Duration) -> bool {
-    let postgres = stage.postgres.lock().await;
+async fn restart_postgres(env: &Environment, downtime: Duration) -> bool {
+    let postgres = env.postgres.lock().await;
     postgres.stop_immediately().await;
-    sleep(away).await;
+    sleep(downtime).await;
     postgres.start_again().await;
     true
 }
 
-async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
+async fn kill_connections(env: &Environment, rng: &mut fastrand::Rng) -> bool {
     let (share, place) = (rng.i32(1..4), rng.i32(0..100));
     let give_up = Instant::now() + TIMEOUT;
     while Instant::now() < give_up {
-        // Not while it is away.
-        let _postgres = stage.postgres.lock().await;
-        if let Some(db) = try_connect(&stage.store.database_url).await
+        // Not while Postgres is restarting.
+        let _postgres = env.postgres.lock().await;
+        if let Some(db) = try_connect(&env.store.database_url).await
             && let Ok(killed) = db.query(KILL_CONNECTIONS, &[&share, &place]).await
             && !killed.is_empty()
         {
@@ -164,28 +164,28 @@ async fn kill_connections(stage: &Stage, rng: &mut fastrand::Rng) -> bool {
     false
 }
 
-async fn cut_connections(stage: &Stage) -> bool {
-    let proxies = stage.proxies.lock().await;
+async fn cut_connections(env: &Environment) -> bool {
+    let proxies = env.proxies.lock().await;
     proxies.fleet.cut();
     proxies.writers.cut();
     true
 }
 
-async fn slow_postgres(stage: &Stage, lasts: Duration, delay_ms: u64) -> bool {
-    let proxies = stage.proxies.lock().await;
+async fn slow_postgres(env: &Environment, lasts: Duration, delay_ms: u64) -> bool {
+    let proxies = env.proxies.lock().await;
     proxies.fleet.delay(Duration::from_millis(delay_ms));
     sleep(lasts).await;
     proxies.calm();
     true
 }
 
-/// The look at what became of a commit ends with a commit, too, and may be in trouble as well.
-async fn trouble_commits(
-    stage: &Stage,
+/// Lets commits fail. The read-back of a lost answer ends with a COMMIT, too, and can fail as well.
+async fn fail_commits(
+    env: &Environment,
     planned: &Planned,
     fault: fn(&'static str) -> Fault,
 ) -> bool {
-    let proxies = stage.proxies.lock().await;
+    let proxies = env.proxies.lock().await;
     let before = proxies.fleet.fired();
     proxies.fleet.arm_often(Some((0.3, planned.seed, fault("COMMIT"))));
     proxies.writers.arm_often(Some((0.1, planned.seed, fault("COMMIT"))));
@@ -194,24 +194,24 @@ async fn trouble_commits(
     hit
 }
 
-async fn swallow_heartbeats(stage: &Stage, planned: &Planned) -> bool {
-    let (_alone, proxies) = (stage.mood.lock().await, stage.proxies.lock().await);
-    // Not while Postgres is away: a worker that reaches nothing does not go on either.
-    let _postgres = stage.postgres.lock().await;
-    let Some(db) = try_connect(&stage.store.database_url).await else {
+async fn swallow_heartbeats(env: &Environment, planned: &Planned) -> bool {
+    let (_alone, proxies) = (env.mood.lock().await, env.proxies.lock().await);
+    // Not while Postgres is restarting: a worker that cannot reach it does not continue either.
+    let _postgres = env.postgres.lock().await;
+    let Some(db) = try_connect(&env.store.database_url).await else {
         return false;
     };
-    stage.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
+    env.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
     proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
     let before = claims_reset(&db).await;
     let give_up = Instant::now() + STUCK_AFTER + TIMEOUT + planned.lasts;
     while claims_reset(&db).await == before && Instant::now() < give_up {
         sleep(Duration::from_millis(100)).await;
     }
-    // Time to run into the fence.
+    // Give the worker time to run into the fence.
     sleep(Duration::from_secs(1)).await;
     proxies.calm();
-    stage.calm_s3();
+    env.calm_s3();
     claims_reset(&db).await > before
 }
 
@@ -219,13 +219,13 @@ async fn claims_reset(db: &Client) -> Option<i64> {
     Some(db.query_one(RESET_AFTER_DECREMENT, &[]).await.ok()?.get(0))
 }
 
-/// What was acknowledged is there again afterwards: see [`crate::support::seaweedfs::SeaweedFs`].
-async fn kill_s3(stage: &Stage, away: Duration) -> bool {
-    let mut seaweedfs = stage.seaweedfs.lock().await;
+/// Acknowledged writes survive: see [`crate::support::seaweedfs::SeaweedFs`].
+async fn kill_s3(env: &Environment, downtime: Duration) -> bool {
+    let mut seaweedfs = env.seaweedfs.lock().await;
     seaweedfs.kill().await;
-    sleep(away).await;
+    sleep(downtime).await;
     seaweedfs.start_again();
-    s3_answers(&stage.store.s3, &stage.store.bucket).await;
+    s3_answers(&env.store.s3, &env.store.bucket).await;
     true
 }
 
@@ -235,7 +235,7 @@ fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mood {
         Kind::SlowDown => Mood::Failing { status: 503, code: "SlowDown" },
         Kind::ServerErrors => Mood::Failing { status: 500, code: "InternalError" },
         Kind::ErrorInBody => Mood::ErrorInBody { code: "InternalError" },
-        // Two digits are in about every fifth key.
+        // About every fifth key contains a given pair of hex digits.
         Kind::RefuseKeys => Mood::Refusing {
             text: format!("{:02x}", rng.u8(..)),
             code: KEY_ERRORS[rng.usize(..KEY_ERRORS.len())],
@@ -244,26 +244,26 @@ fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mood {
         Kind::RepeatedDeletes => Mood::Repeating { after: soon * 3 },
         Kind::SlowS3 => Mood::Slow { by: soon },
         Kind::CutS3 => Mood::Cutting,
-        other => unreachable!("{other:?} is no mood of S3"),
+        other => unreachable!("{other:?} is not an S3 fault"),
     }
 }
 
-async fn upset_s3(stage: &Stage, planned: &Planned, mood: Mood) -> bool {
-    let _alone = stage.mood.lock().await;
-    let figures = &stage.faulty.figures;
+async fn disturb_s3(env: &Environment, planned: &Planned, mood: Mood) -> bool {
+    let _alone = env.mood.lock().await;
+    let figures = &env.faulty.figures;
     let before = figures.touched.load(Relaxed);
-    // Keys that are refused long enough make dead letters.
+    // Keys that are refused long enough become dead letters.
     let (share, lasts) = match mood {
         Mood::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
         _ => (0.6, planned.lasts),
     };
-    stage.faulty.sometimes(share, planned.seed, mood);
+    env.faulty.sometimes(share, planned.seed, mood);
     let hit = last(lasts, || figures.touched.load(Relaxed) > before).await;
-    stage.calm_s3();
+    env.calm_s3();
     hit
 }
 
-/// Waits so long, and longer until something ran into it.
+/// Waits for this time, and then until a request has run into the fault, or the timeout.
 async fn last(lasts: Duration, hit: impl Fn() -> bool) -> bool {
     sleep(lasts).await;
     let give_up = Instant::now() + TIMEOUT;

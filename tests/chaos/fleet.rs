@@ -1,4 +1,4 @@
-//! The processes of a soak, kept alive as cron and systemd would: what ends is started again.
+//! The processes of a soak, restarted when they end, as cron and systemd would do.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{stage::Stage, support::Process};
+use crate::{environment::Environment, support::Process};
 
 const PAUSE: Duration = Duration::from_millis(300);
 /// Longer than any grace period.
@@ -31,34 +31,34 @@ pub enum Role {
     Writer,
 }
 
-/// A place in the fleet; one process after the other fills it.
+/// A named position in the fleet, filled by one process after the other.
 pub struct Member {
     pub name: String,
     pub role: Role,
-    /// A handle, not a number that another process may have by now.
+    /// A pidfd: unlike a pid, it cannot refer to another process later.
     process: Mutex<Option<OwnedFd>>,
 }
 
 impl Member {
-    /// False: there is no process right now.
+    /// Sends a signal. Returns false if no process is running at the moment.
     pub fn signal(&self, signal: Signal) -> bool {
         let process = self.process.lock().expect("process");
         process.as_ref().is_some_and(|process| pidfd_send_signal(process, signal).is_ok())
     }
 }
 
-/// Starts and ends, by role and way.
+/// Counts process starts by role, and ends by role and exit status.
 #[derive(Default)]
 pub struct Ledger {
     pub starts: Mutex<BTreeMap<Role, u64>>,
     pub ends: Mutex<BTreeMap<(Role, String), u64>>,
-    /// What finished runs say.
+    /// The summaries of finished runs.
     pub summaries: Mutex<Vec<serde_json::Value>>,
 }
 
-/// Everybody.
+/// All processes of a soak.
 pub struct Fleet {
-    stage: Arc<Stage>,
+    env: Arc<Environment>,
     pub members: Vec<Arc<Member>>,
     pub ledger: Arc<Ledger>,
     tasks: JoinSet<()>,
@@ -66,20 +66,20 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub fn new(stage: Arc<Stage>) -> Self {
+    pub fn new(env: Arc<Environment>) -> Self {
         let (members, ledger) = (Vec::new(), Arc::default());
-        Self { stage, members, ledger, tasks: JoinSet::new(), stops: BTreeMap::new() }
+        Self { env, members, ledger, tasks: JoinSet::new(), stops: BTreeMap::new() }
     }
 
-    /// Two workers as cron starts them, one that is resident; some generations keep tombstones. The
-    /// second one does not heartbeat, nor does its own clock tell it that it was away: when a watchdog
-    /// has taken it for dead, nothing but the fence holds it back.
+    /// Starts two workers as cron would, and one resident worker; some generations keep tombstones.
+    /// The second worker sends no heartbeats and does not check its own lease: after a watchdog has
+    /// reset its claims, only the fence stops it.
     pub fn start_workers(&mut self) {
         for name in ["worker-1", "worker-2", "worker-3"] {
-            let stage = Arc::clone(&self.stage);
+            let env = Arc::clone(&self.env);
             let how = if name == "worker-3" { "schedule" } else { "run" };
             self.keep_alive(name, Role::Worker, move |generation| {
-                let worker = stage.program("cleanup-worker").args(&[how, "--format", "json"]);
+                let worker = env.program("cleanup-worker").args(&[how, "--format", "json"]);
                 let tombstones = if generation.is_multiple_of(3) { "3s" } else { "0s" };
                 let worker = worker.env("CLEANUP_RETENTION_TOMBSTONES", tombstones);
                 if name != "worker-2" {
@@ -93,10 +93,10 @@ impl Fleet {
 
     pub fn start_watchdogs(&mut self) {
         for name in ["watchdog-1", "watchdog-2"] {
-            let stage = Arc::clone(&self.stage);
+            let env = Arc::clone(&self.env);
             let listen = format!("127.0.0.1:{}", crate::support::servers::free_port());
             self.keep_alive(name, Role::Watchdog, move |_| {
-                let watchdog = stage.program("cleanup-watchdog");
+                let watchdog = env.program("cleanup-watchdog");
                 let watchdog = watchdog.env("CLEANUP_WATCHDOG_LISTEN", &listen);
                 watchdog.env("CLEANUP_RETENTION_TOMBSTONES", "3s")
             });
@@ -104,12 +104,12 @@ impl Fleet {
     }
 
     pub fn start_writers(&mut self, seed: u64) {
-        for (place, name) in ["writer-1", "writer-2", "writer-3"].into_iter().enumerate() {
-            let stage = Arc::clone(&self.stage);
+        for (position, name) in ["writer-1", "writer-2", "writer-3"].into_iter().enumerate() {
+            let env = Arc::clone(&self.env);
             self.keep_alive(name, Role::Writer, move |generation| {
-                let seed = seed.wrapping_add(generation * 1000 + place as u64);
-                let journal = stage.kept.join(format!("{name}.journal"));
-                stage.writer(&format!("{name}.{generation}"), seed, &journal)
+                let seed = seed.wrapping_add(generation * 1000 + position as u64);
+                let journal = env.output_dir.join(format!("{name}.journal"));
+                env.writer(&format!("{name}.{generation}"), seed, &journal)
             });
         }
     }
@@ -124,13 +124,13 @@ impl Fleet {
         let member = Arc::new(Member { name: name.into(), role, process });
         self.members.push(Arc::clone(&member));
         let stop = self.stops.entry(role).or_default().clone();
-        let (stage, ledger) = (Arc::clone(&self.stage), Arc::clone(&self.ledger));
+        let (env, ledger) = (Arc::clone(&self.env), Arc::clone(&self.ledger));
         self.tasks.spawn(async move {
             let mut generation = 0;
             while !stop.is_cancelled() {
                 generation += 1;
                 let command = make(generation).into_command();
-                live(&stage, &member, &ledger, command, &stop).await;
+                run_process(&env, &member, &ledger, command, &stop).await;
                 tokio::select! {
                     () = stop.cancelled() => {}
                     () = sleep(PAUSE) => {}
@@ -143,7 +143,8 @@ impl Fleet {
         self.members.iter().filter(|member| member.role == role).cloned().collect()
     }
 
-    /// Asks all of a role to end, for good. Whoever does not within a while is accused, and killed.
+    /// Ends all processes of a role permanently. One that does not stop in time is killed and
+    /// recorded as a violation.
     pub async fn end(&self, role: Role, signal: Signal) {
         if let Some(stop) = self.stops.get(&role) {
             stop.cancel();
@@ -159,54 +160,57 @@ impl Fleet {
         };
         if tokio::time::timeout(STOPS_WITHIN, all_ended).await.is_err() {
             for member in members.iter().filter(|member| member.signal(Signal::KILL)) {
-                self.stage.accuse(format!("{} did not stop within {STOPS_WITHIN:?}", member.name));
+                self.env.record_violation(format!(
+                    "{} did not stop within {STOPS_WITHIN:?}",
+                    member.name
+                ));
             }
         }
     }
 }
 
-/// One process, from start to end.
-async fn live(
-    stage: &Stage,
+/// Runs one process from start to end.
+async fn run_process(
+    env: &Environment,
     member: &Member,
     ledger: &Ledger,
     mut command: Command,
     stop: &CancellationToken,
 ) {
-    let log = stage.kept.join(format!("{}.log", member.name));
+    let log = env.output_dir.join(format!("{}.log", member.name));
     let log = File::options().create(true).append(true).open(log).expect("log");
     let mut child: Child = command.stderr(log).spawn().expect("start a process");
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed())).expect("a pid");
     let handle = pidfd_open(pid, PidfdFlags::empty()).expect("pidfd");
     *member.process.lock().expect("process") = Some(handle);
     if stop.is_cancelled() {
-        // All of its role were asked to end just before there was anybody to ask.
+        // Its role was ended just before this process had started.
         member.signal(Signal::KILL);
     }
     *ledger.starts.lock().expect("starts").entry(member.role).or_default() += 1;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let mut stdout = child.stdout.take().expect("stdout");
-    let (_, status) = tokio::join!(stdout.read_to_end(&mut said), child.wait());
+    let (_, status) = tokio::join!(stdout.read_to_end(&mut output), child.wait());
     *member.process.lock().expect("process") = None;
-    ledger.ended(stage, member, status.expect("status"), &said);
+    ledger.ended(env, member, status.expect("status"), &output);
 }
 
 impl Ledger {
-    fn ended(&self, stage: &Stage, member: &Member, status: ExitStatus, said: &[u8]) {
+    fn ended(&self, env: &Environment, member: &Member, status: ExitStatus, stdout: &[u8]) {
         let way = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exit {code}"),
             (None, Some(9)) => "SIGKILL".into(),
             (None, Some(15)) => "SIGTERM".into(),
             (None, signal) => format!("signal {signal:?}"),
         };
-        // 1 is an outage; 2 would be a mistake of the soak's, 101 a panic.
+        // 1 is an outage; 2 would be a bug in the soak, 101 a panic.
         if !["exit 0", "exit 1", "exit 3", "SIGKILL", "SIGTERM"].contains(&&*way) {
-            stage.accuse(format!("{} ended with {way}", member.name));
+            env.record_violation(format!("{} ended with {way}", member.name));
         }
         *self.ends.lock().expect("ends").entry((member.role, way)).or_default() += 1;
-        // A process that was killed may have been cut short.
+        // The last summary of a killed process may be incomplete.
         let summaries =
-            serde_json::Deserializer::from_slice(said).into_iter().map_while(Result::ok);
+            serde_json::Deserializer::from_slice(stdout).into_iter().map_while(Result::ok);
         if member.role == Role::Worker {
             self.summaries.lock().expect("summaries").extend(summaries);
         }

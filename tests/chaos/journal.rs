@@ -1,5 +1,5 @@
-//! What a writer believes, written down before and after each of its steps, so that it is known
-//! even of a writer that was killed in between.
+//! The journal of a writer: one line before and after each of its steps, so that the checker knows
+//! even what a killed writer had done.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,28 +17,28 @@ pub enum Event {
     Upload {
         key: String,
     },
-    /// A content row holds this upload.
-    Known {
+    /// A content row uses this upload.
+    Stored {
         key: String,
     },
-    /// S3 has confirmed that this upload is gone again.
+    /// S3 has confirmed the delete of this upload.
     Dropped {
         key: String,
     },
-    /// `paste_put` was committed, and said this.
+    /// `paste_put` was committed and returned this.
     Put {
         outcome: String,
         shared: bool,
     },
-    /// Whether this was committed is not known.
+    /// The outcome of a commit is unknown.
     Unknown,
-    /// Never expires, for all that this writer knows.
-    Alive {
+    /// This paste never expires, as far as its writer knows.
+    NeverExpires {
         code: String,
         body: String,
     },
-    /// From here on it may expire.
-    Mortal {
+    /// From here on this paste can expire.
+    MayExpire {
         code: String,
     },
     Extended {
@@ -49,11 +49,11 @@ pub enum Event {
     },
 }
 
-/// The pen of one writer.
+/// The open journal of one writer.
 pub struct Journal(File);
 
 impl Journal {
-    /// Goes on at the end: earlier writers of the same name were killed.
+    /// Opens a journal for appending: earlier writers of the same name were killed.
     pub fn open(path: &str) -> Self {
         let file = File::options().create(true).append(true).open(path).expect("journal");
         let mut journal = Self(file);
@@ -61,62 +61,62 @@ impl Journal {
         journal
     }
 
-    /// One write for one line: it is there or not, whatever happens next.
-    pub fn note(&mut self, event: &Event) {
+    /// Appends a line in a single write, so that a kill leaves it whole or not at all.
+    pub fn append(&mut self, event: &Event) {
         let line = serde_json::to_string(event).expect("an event") + "\n";
         self.0.write_all(line.as_bytes()).expect("journal");
     }
 }
 
-/// What all journals say together.
+/// The combined content of all journals.
 #[derive(Debug, Default)]
-pub struct Beliefs {
+pub struct Journals {
     pub alive: BTreeMap<String, String>,
-    /// Uploads that no later line tells about.
+    /// Uploads without a later line about their fate.
     pub in_doubt: BTreeSet<String>,
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-impl Beliefs {
+impl Journals {
     pub fn read(&mut self, path: &Path) {
         let text = std::fs::read(path).expect("journal");
         let text = String::from_utf8_lossy(&text);
-        // A line that was torn by a kill is none.
+        // A line that was cut off by a kill is skipped.
         for event in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
-            self.learn(event);
+            self.apply(event);
         }
     }
 
-    fn learn(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         let what = match event {
             Event::Upload { key } => {
                 self.in_doubt.insert(key);
                 "uploads"
             }
-            Event::Known { key } => {
+            Event::Stored { key } => {
                 self.in_doubt.remove(&key);
                 return;
             }
             Event::Dropped { key } => {
                 self.in_doubt.remove(&key);
-                "uploads dropped"
+                "uploads deleted by their writer"
             }
             Event::Put { outcome, .. } if outcome == "duplicate" => "puts repeated",
-            Event::Put { shared: true, .. } => "puts that share a body",
-            Event::Put { .. } => "puts with a new body",
-            Event::Unknown => "outcomes unknown",
-            Event::Alive { code, body } => {
+            Event::Put { shared: true, .. } => "puts that share content",
+            Event::Put { .. } => "puts with new content",
+            Event::Unknown => "puts and extensions with unknown outcome",
+            Event::NeverExpires { code, body } => {
                 self.alive.insert(code, body);
                 return;
             }
-            Event::Mortal { code } => {
+            Event::MayExpire { code } => {
                 self.alive.remove(&code);
                 return;
             }
-            Event::Extended { in_time: true } => "extended in time",
-            Event::Extended { in_time: false } => "extended too late",
-            Event::ExpiredNow { in_time: true } => "expired by their owner",
-            Event::ExpiredNow { in_time: false } => "expired already",
+            Event::Extended { in_time: true } => "extensions in time",
+            Event::Extended { in_time: false } => "extensions too late",
+            Event::ExpiredNow { in_time: true } => "expired by a writer",
+            Event::ExpiredNow { in_time: false } => "already expired",
         };
         *self.counts.entry(what).or_default() += 1;
     }

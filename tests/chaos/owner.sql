@@ -1,24 +1,25 @@
--- What else lives in the same database: tables of the paste service's own, and their triggers.
+-- The table owner's part of the database: its own tables that reference pastes, and its triggers.
+-- No parameters; run once, before the fleet starts.
 
--- Refers to pastes, with an index.
+-- References pastes, with an index.
 CREATE TABLE comments (short_code text REFERENCES pastes ON UPDATE CASCADE ON DELETE CASCADE);
 CREATE INDEX ON comments (short_code);
--- And without one.
+-- References pastes, without an index.
 CREATE TABLE likes (short_code text REFERENCES pastes ON UPDATE CASCADE ON DELETE CASCADE);
 -- Keeps its paste from being deleted.
 CREATE TABLE invoices (short_code text PRIMARY KEY REFERENCES pastes ON UPDATE CASCADE);
--- What was deleted, for the statistics.
+-- An archive of deleted pastes.
 CREATE TABLE deleted_pastes (short_code text, deleted_at timestamptz DEFAULT now());
 
-CREATE FUNCTION owner_welcomes() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION owner_adds_rows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO comments SELECT NEW.short_code FROM generate_series(1, abs(hashtext(NEW.short_code)) % 3);
     INSERT INTO likes SELECT NEW.short_code WHERE abs(hashtext(NEW.short_code)) % 5 = 0;
     INSERT INTO invoices SELECT NEW.short_code WHERE abs(hashtext(NEW.short_code)) % 97 = 0;
     RETURN NULL;
 END $$;
-CREATE TRIGGER owner_welcomes AFTER INSERT ON pastes
-    FOR EACH ROW EXECUTE FUNCTION owner_welcomes();
+CREATE TRIGGER owner_adds_rows AFTER INSERT ON pastes
+    FOR EACH ROW EXECUTE FUNCTION owner_adds_rows();
 
 CREATE FUNCTION owner_archives() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -28,7 +29,9 @@ END $$;
 CREATE TRIGGER owner_archives AFTER DELETE ON pastes
     FOR EACH ROW EXECUTE FUNCTION owner_archives();
 
--- Pastes that cannot be deleted, in three ways. A renamed paste stays what it was.
+-- Some pastes cannot be deleted, for one of three reasons: the trigger raises an error or
+-- suppresses the DELETE, or an invoice references them. A rename (which appends '~') does not
+-- change that.
 CREATE FUNCTION owner_refuses(code text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT abs(hashtext(rtrim(code, '~'))) % 61 IN (0, 1)
         OR EXISTS (SELECT FROM invoices WHERE short_code = code)

@@ -1,4 +1,4 @@
-//! The faults of a soak and their times, all decided before it starts, by the seed alone.
+//! The faults of a soak and their times, all determined by the seed before it starts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::hex;
 pub enum Kind {
     /// SIGKILL.
     KillWorker,
-    /// SIGSTOP, and SIGCONT when the watchdog has long taken it for dead.
+    /// SIGSTOP, and SIGCONT long after its leases have expired.
     FreezeWorker,
     /// SIGTERM.
     StopWorker,
@@ -28,15 +28,15 @@ pub enum Kind {
     RestartPostgres,
     /// pg_terminate_backend on some of the sessions.
     KillConnections,
-    /// All of the fleet's connections, on their way.
+    /// All connections of the fleet and the writers, cut at the proxy.
     CutConnections,
     SlowPostgres,
-    /// Commits that are carried out and not heard of.
+    /// Commits that are carried out, but whose answer is lost.
     LoseCommitAnswers,
     /// Commits that do not arrive.
     CutBeforeCommits,
-    /// Heartbeats that do not arrive, while all else does and S3 takes its time: workers go on with
-    /// claims that a watchdog has reset.
+    /// Heartbeats that do not arrive, while everything else does and S3 is slow: workers continue
+    /// with claims that a watchdog has reset.
     SwallowHeartbeats,
     /// SIGKILL and a new start.
     KillS3,
@@ -46,26 +46,26 @@ pub enum Kind {
     RefuseKeys,
     /// Status 200, an error as its body.
     ErrorInBody,
-    /// Time out, and are carried out later.
+    /// Deletes that time out and are carried out later.
     LateDeletes,
     RepeatedDeletes,
     SlowS3,
     /// Answers that end in the middle.
     CutS3,
-    /// The owner of the tables forgets a transaction that holds content, pastes, or a row that refers
-    /// to a paste.
+    /// The table owner leaves a transaction open that locks content, pastes, or a row that
+    /// references a paste.
     OwnerLocks,
     /// The same, as a prepared transaction: it outlives its session, and the server's.
     OwnerPrepares,
-    /// Gives pastes other short codes.
+    /// The table owner changes short codes.
     OwnerRenames,
-    /// Loads pastes with COPY.
+    /// The table owner loads pastes with COPY.
     OwnerLoads,
-    /// VACUUM FULL or REINDEX.
+    /// The table owner runs VACUUM FULL or REINDEX.
     OwnerRewrites,
 }
 
-/// What only a soak with a foreign owner has.
+/// The faults that only a soak with a table owner has.
 pub const OWNERS: [Kind; 5] = [
     Kind::OwnerLocks,
     Kind::OwnerPrepares,
@@ -74,7 +74,7 @@ pub const OWNERS: [Kind; 5] = [
     Kind::OwnerRewrites,
 ];
 
-/// Those of every soak.
+/// The faults of every soak.
 const KINDS: [Kind; 25] = [
     Kind::KillWorker,
     Kind::FreezeWorker,
@@ -103,7 +103,7 @@ const KINDS: [Kind; 25] = [
     Kind::CutS3,
 ];
 
-/// Those that a fleet meets most: drawn more often after each kind had its turn.
+/// The most common faults in production: drawn more often after each kind has occurred once.
 const FAVOURITES: [Kind; 8] = [
     Kind::KillWorker,
     Kind::FreezeWorker,
@@ -121,14 +121,14 @@ pub struct Planned {
     pub at: Duration,
     pub kind: Kind,
     pub lasts: Duration,
-    /// Decides the details: whom it hits, how hard, by which code.
+    /// Determines the details: which process it hits, how hard, with which error code.
     pub seed: u64,
 }
 
 /// All faults of a soak, in order.
 #[derive(Debug, PartialEq)]
 pub struct Plan {
-    /// All that are drawn from.
+    /// The kinds that occur in this soak.
     pub kinds: Vec<Kind>,
     pub faults: Vec<Planned>,
     pub writers_seed: u64,
@@ -136,7 +136,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Each kind once, in a shuffled order, within the first part of the soak; then at random.
+    /// Plans each kind once, in a shuffled order, in the first part of the soak; then random kinds.
     pub fn new(seed: u64, length: Duration, owner: bool) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (writers_seed, readers_seed) = (rng.u64(..), rng.u64(..));
@@ -158,20 +158,20 @@ impl Plan {
         }
     }
 
-    /// Tells two plans apart at a glance.
+    /// Returns a short digest that identifies the plan.
     pub fn digest(&self) -> String {
         hex(&Sha256::digest(format!("{self:?}"))[..6])
     }
 }
 
-/// The owner is a favourite where there is one.
+/// Draws a kind; the owner's faults count among the favourites.
 fn draw(rng: &mut fastrand::Rng, kinds: &[Kind], owners: &[Kind]) -> Kind {
     let all = kinds.iter().chain(&FAVOURITES).chain(owners);
     let all: Vec<Kind> = all.copied().collect();
     all[rng.usize(..all.len())]
 }
 
-/// The promise behind `--seed`, checked whenever a soak starts.
+/// Asserts what `--seed` promises: the same seed gives the same plan.
 pub fn assert_reproducible(seed: u64, length: Duration, owner: bool) {
     let plan = |seed| Plan::new(seed, length, owner);
     assert_eq!(plan(seed), plan(seed), "the same seed, the same plan");

@@ -1,4 +1,4 @@
-//! How it goes: a bar for people on a terminal, otherwise a line now and then.
+//! Shows the progress: a bar on a terminal, otherwise a line every 10 s.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -12,19 +12,19 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{faults::Done, report::figures_of_tables, stage::Stage, support::try_connect};
+use crate::{environment::Environment, faults::Done, report::table_stats, support::try_connect};
 
-const A_LINE_EVERY: Duration = Duration::from_secs(10);
-const A_LOOK_EVERY: Duration = Duration::from_secs(2);
+const PRINT_EVERY: Duration = Duration::from_secs(10);
+const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
-/// Until it is ended.
+/// The running progress display.
 pub struct Progress {
     bar: ProgressBar,
     task: AbortHandle,
 }
 
 impl Progress {
-    pub fn start(stage: Arc<Stage>, done: Done, length: Duration) -> Self {
+    pub fn start(env: Arc<Environment>, done: Done, length: Duration) -> Self {
         let bar =
             ProgressBar::with_draw_target(Some(length.as_secs()), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{elapsed} {wide_bar} {msg}").expect("a template");
@@ -33,15 +33,15 @@ impl Progress {
         let task: JoinHandle<()> = tokio::spawn(async move {
             let start = Instant::now();
             loop {
-                let line = line(&stage, &done).await;
+                let line = line(&env, &done).await;
                 let elapsed = start.elapsed();
                 if stderr().is_terminal() {
                     shown.set_position(elapsed.as_secs());
                     shown.set_message(line);
-                    sleep(A_LOOK_EVERY).await;
+                    sleep(REFRESH_EVERY).await;
                 } else {
                     println!("[{:4}s] {line}", elapsed.as_secs());
-                    sleep(A_LINE_EVERY).await;
+                    sleep(PRINT_EVERY).await;
                 }
             }
         });
@@ -54,13 +54,13 @@ impl Progress {
     }
 }
 
-async fn line(stage: &Stage, done: &Done) -> String {
+async fn line(env: &Environment, done: &Done) -> String {
     let faults: u64 = done.lock().expect("done").values().sum();
     let mut line = format!("faults {faults}");
-    if let Some(db) = try_connect(&stage.store.database_url).await {
-        for (name, count) in figures_of_tables(&db).await.unwrap_or_default() {
+    if let Some(db) = try_connect(&env.store.database_url).await {
+        for (name, count) in table_stats(&db).await.unwrap_or_default() {
             line += &format!(", {name} {count}");
         }
     }
-    format!("{line}, violations {}", stage.violations())
+    format!("{line}, violations {}", env.violations())
 }

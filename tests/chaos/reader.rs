@@ -1,5 +1,5 @@
-//! Readers that fetch live pastes and compare their bytes, and an auditor that looks at all tables
-//! at once, again and again.
+//! Readers that fetch live pastes and compare their bytes, and an auditor that repeatedly checks
+//! all tables in one snapshot.
 
 use std::{
     sync::{
@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 use tokio_postgres::{Client, Row};
 
-use crate::{stage::Stage, support::try_connect};
+use crate::{environment::Environment, support::try_connect};
 
-/// Some pastes that will still live when they have been read.
+/// Some pastes that will still be live when they have been read.
 const LIVE: &str = "
     SELECT p.short_code, p.content_hash, c.s3_key
     FROM pastes p LEFT JOIN content c USING (content_hash)
@@ -28,12 +28,12 @@ const STILL: &str = "
     WHERE p.short_code = $1 AND p.content_hash = $2 AND c.s3_key = $3
       AND (p.expires_at IS NULL OR p.expires_at > now())";
 const AUDIT: &str = include_str!("audit.sql");
-/// Before an object counts as lost.
+/// How often to fetch an object again before it counts as lost.
 const FETCHES: usize = 20;
 
-/// What was looked at.
+/// Counts the checks.
 #[derive(Default)]
-pub struct Looked {
+pub struct Checks {
     pub reads: AtomicU64,
     pub audits: AtomicU64,
 }
@@ -43,34 +43,34 @@ pub struct Looked {
 enum Found {
     Body(Vec<u8>),
     Missing,
-    /// S3 is away: that says nothing about the object.
+    /// S3 is unavailable, so nothing is known about the object.
     NoAnswer,
 }
 
 /// Reads until the task is dropped.
-pub async fn read(stage: Arc<Stage>, looked: Arc<Looked>, seed: u64) {
+pub async fn read(env: Arc<Environment>, checks: Arc<Checks>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     loop {
-        let Some(db) = try_connect(&stage.store.database_url).await else {
+        let Some(db) = try_connect(&env.store.database_url).await else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
         while let Ok(rows) = db.query(LIVE, &[&rng.u32(..).to_string()]).await {
             for row in rows {
-                let compared = read_one(&stage, &db, &row).await;
-                looked.reads.fetch_add(u64::from(compared), Relaxed);
+                let compared = read_one(&env, &db, &row).await;
+                checks.reads.fetch_add(u64::from(compared), Relaxed);
             }
             sleep(Duration::from_millis(200)).await;
         }
     }
 }
 
-/// False: S3 was away, so nothing was compared.
-async fn read_one(stage: &Stage, db: &Client, row: &Row) -> bool {
+/// Reads and compares one paste. Returns false if S3 was unavailable and nothing was compared.
+async fn read_one(env: &Environment, db: &Client, row: &Row) -> bool {
     let (code, hash, key): (&str, Option<Vec<u8>>, Option<&str>) =
         (row.get(0), row.get(1), row.get(2));
     let (Some(hash), Some(key)) = (hash, key) else {
-        stage.accuse(format!("live paste {code} has no body"));
+        env.record_violation(format!("live paste {code} has no content"));
         return true;
     };
     let right = |found: &Found| match found {
@@ -78,29 +78,29 @@ async fn read_one(stage: &Stage, db: &Client, row: &Row) -> bool {
         Found::Missing => false,
         Found::NoAnswer => true,
     };
-    let first = fetch(stage, key).await;
+    let first = fetch(env, key).await;
     if right(&first) {
         return first != Found::NoAnswer;
     }
-    // A store that has just started on a busy machine may not have found it yet. What is really gone
-    // stays gone.
+    // SeaweedFS may not find an object right after its start on a busy machine. A lost object stays
+    // lost.
     let mut again = first;
     for _ in 0..FETCHES {
         sleep(Duration::from_secs(1)).await;
-        again = fetch(stage, key).await;
+        again = fetch(env, key).await;
         if right(&again) {
             return again != Found::NoAnswer;
         }
     }
     if let Ok(Some(_)) = db.query_opt(STILL, &[&code, &hash, &key]).await {
         let what = if again == Found::Missing { "is missing" } else { "has other bytes" };
-        stage.accuse(format!("the object {key} of live paste {code} {what}"));
+        env.record_violation(format!("the object {key} of live paste {code} {what}"));
     }
     true
 }
 
-async fn fetch(stage: &Stage, key: &str) -> Found {
-    let store = &stage.store;
+async fn fetch(env: &Environment, key: &str) -> Found {
+    let store = &env.store;
     match store.s3.get_object().bucket(&store.bucket).key(key).send().await {
         Ok(answer) => match answer.body.collect().await {
             Ok(body) => Found::Body(body.into_bytes().to_vec()),
@@ -111,16 +111,16 @@ async fn fetch(stage: &Stage, key: &str) -> Found {
     }
 }
 
-/// Looks at everything twice a second until the task is dropped.
-pub async fn audit(stage: Arc<Stage>, looked: Arc<Looked>) {
+/// Checks all tables twice a second until the task is dropped.
+pub async fn audit(env: Arc<Environment>, checks: Arc<Checks>) {
     loop {
-        let Some(db) = try_connect(&stage.store.database_url).await else {
+        let Some(db) = try_connect(&env.store.database_url).await else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
         while let Ok(rows) = db.query(AUDIT, &[]).await {
-            rows.iter().for_each(|row| stage.accuse(row.get(0)));
-            looked.audits.fetch_add(1, Relaxed);
+            rows.iter().for_each(|row| env.record_violation(row.get(0)));
+            checks.audits.fetch_add(1, Relaxed);
             sleep(Duration::from_millis(500)).await;
         }
     }

@@ -1,30 +1,30 @@
-//! A writer's transaction, and what is known of its outcome: the contract turns on it.
+//! A writer's transaction and what is known about its outcome, on which the contract depends.
 
 use tokio_postgres::{Client, Error, Row, error::Severity, types::ToSql};
 
 /// The parameters of a statement.
 pub type Args<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// What became of a transaction.
-pub enum Told<T> {
+/// The outcome of a transaction, as its client knows it.
+pub enum Outcome<T> {
     Committed(T),
     RolledBack,
     Unknown,
 }
 
-/// What was not asked to commit is rolled back, whatever became of the connection. Whether a
-/// COMMIT was carried out is known only from an answer.
-pub async fn in_transaction(db: &mut Client, sql: &str, args: Args<'_>) -> Told<Row> {
+/// Runs one statement in a transaction. Before the COMMIT is sent, any failure means a rollback.
+/// Whether a COMMIT was carried out is known only from its answer.
+pub async fn in_transaction(db: &mut Client, sql: &str, args: Args<'_>) -> Outcome<Row> {
     let Ok(transaction) = db.transaction().await else {
-        return Told::RolledBack;
+        return Outcome::RolledBack;
     };
     let Ok(row) = transaction.query_one(sql, args).await else {
-        return Told::RolledBack;
+        return Outcome::RolledBack;
     };
     match transaction.commit().await {
-        Ok(()) => Told::Committed(row),
-        Err(error) if was_refused(&error) => Told::RolledBack,
-        Err(_) => Told::Unknown,
+        Ok(()) => Outcome::Committed(row),
+        Err(error) if was_refused(&error) => Outcome::RolledBack,
+        Err(_) => Outcome::Unknown,
     }
 }
 

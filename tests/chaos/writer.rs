@@ -1,5 +1,5 @@
-//! A paste service that does nothing but write, by the contract. A process of its own: it is
-//! killed now and then.
+//! A paste service that only writes, by the writer's contract. It is a separate process, because
+//! faults kill it.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Row};
 
 use crate::{
+    environment,
     journal::{Event, Journal},
-    stage,
     support::{hash, hex, try_connect},
-    transact::{Args, Told, in_transaction},
+    transact::{Args, Outcome, in_transaction},
 };
 
 const PUT: &str = include_str!("../../sql/queries/ctl/put_paste.sql");
@@ -20,9 +20,9 @@ const EXPIRE: &str = "SELECT paste_expire_now($1)";
 const BACKLOG: &str = "SELECT count(*) FROM pastes WHERE expires_at <= now()
                        AND deletion_status = 'NOT_EXPIRED'";
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Few enough that counts reach zero and bodies are stored anew all the time.
-const MORTAL_BODIES: u32 = 80;
-/// Held by pastes that never expire, among others.
+/// Few enough that counts often reach zero and the same content is stored again.
+const EXPIRING_BODIES: u32 = 80;
+/// Shared by pastes of which some never expire.
 const LASTING_BODIES: u32 = 16;
 /// Pastes that a writer remembers.
 const MEMORY: usize = 300;
@@ -38,7 +38,7 @@ struct Writer {
     bucket: String,
     number: u64,
     recent: Vec<Paste>,
-    /// A mistake on purpose, for whoever wants to see the soak fail: one key for each body.
+    /// A deliberate mistake that makes the soak fail: the same key for every upload of a body.
     reuses_keys: bool,
 }
 
@@ -52,7 +52,7 @@ struct Paste {
 
 /// Writes until it is killed.
 pub async fn write(name: String, seed: u64, journal: &str) -> ! {
-    let (s3, bucket) = stage::s3_of_environment().await;
+    let (s3, bucket) = environment::s3_of_environment().await;
     let mut writer = Writer {
         name,
         rng: fastrand::Rng::with_seed(seed),
@@ -71,28 +71,28 @@ pub async fn write(name: String, seed: u64, journal: &str) -> ! {
             70..85 => writer.extend_something().await,
             _ => writer.expire_something().await,
         }
-        writer.rest().await;
+        writer.pause().await;
     }
 }
 
 impl Writer {
-    /// A moment; longer while the fleet is behind: bodies are stored anew only when it gets to
-    /// delete them.
-    async fn rest(&mut self) {
+    /// Pauses for a moment; longer while the fleet has a backlog, because content is stored again
+    /// only after the fleet has deleted it.
+    async fn pause(&mut self) {
         let mut pause = self.rng.u64(..10);
         if self.rng.u32(..10) == 0
-            && let Told::Committed(row) = self.transact(BACKLOG, &[]).await
+            && let Outcome::Committed(row) = self.transact(BACKLOG, &[]).await
         {
             pause += (row.get::<_, i64>(0).cast_unsigned() * 5).min(2000);
         }
         sleep(Duration::from_millis(pause)).await;
     }
 
-    fn think_of_a_paste(&mut self) -> Paste {
+    fn next_paste(&mut self) -> Paste {
         self.number += 1;
         let code = format!("{}-{}", self.name, self.number);
         let (body, expires) = match self.rng.u32(..100) {
-            ..70 => (format!("mortal body {}", self.rng.u32(..MORTAL_BODIES)), true),
+            ..70 => (format!("expiring body {}", self.rng.u32(..EXPIRING_BODIES)), true),
             70..90 => (format!("lasting body {}", self.rng.u32(..LASTING_BODIES)), self.rng.bool()),
             _ => (format!("body of {code}"), self.rng.u32(..10) > 0),
         };
@@ -101,64 +101,64 @@ impl Writer {
         Paste { code, body, expires }
     }
 
-    /// One request, repeated now and then when nobody knows what became of it.
+    /// Puts one paste. A put with an unknown outcome is sometimes repeated.
     async fn put_something(&mut self) {
-        let paste = self.think_of_a_paste();
+        let paste = self.next_paste();
         for attempt in 0..3 {
             match self.put(&paste, attempt).await {
-                Told::Committed(()) => {
+                Outcome::Committed(()) => {
                     self.remember(paste);
                     return;
                 }
-                Told::RolledBack => return,
-                Told::Unknown if self.rng.bool() => return,
-                Told::Unknown => {}
+                Outcome::RolledBack => return,
+                Outcome::Unknown if self.rng.bool() => return,
+                Outcome::Unknown => {}
             }
         }
     }
 
-    /// Half of the time it asks first whether an upload is needed at all.
-    async fn put(&mut self, paste: &Paste, attempt: u32) -> Told<()> {
+    /// Half of the puts first check without a key whether an upload is needed.
+    async fn put(&mut self, paste: &Paste, attempt: u32) -> Outcome<()> {
         if self.rng.bool() {
             match self.put_row(paste, None).await {
-                Told::Committed(row) if row.get::<_, &str>("outcome") == "needs_upload" => {}
-                Told::Committed(row) => {
-                    self.note_put(&row, true);
-                    return Told::Committed(());
+                Outcome::Committed(row) if row.get::<_, &str>("outcome") == "needs_upload" => {}
+                Outcome::Committed(row) => {
+                    self.append_put(&row, true);
+                    return Outcome::Committed(());
                 }
-                Told::RolledBack => return Told::RolledBack,
-                Told::Unknown => return Told::Unknown,
+                Outcome::RolledBack => return Outcome::RolledBack,
+                Outcome::Unknown => return Outcome::Unknown,
             }
         }
         let digest = hex(&hash(&paste.body));
-        // Never used before: codes are not, and each attempt uploads anew.
+        // A fresh key: short codes are unique, and each attempt has its own upload.
         let key = match self.reuses_keys {
             true => format!("{digest}/x"),
             false => format!("{digest}/{}.{attempt}", paste.code),
         };
-        self.journal.note(&Event::Upload { key: key.clone() });
+        self.journal.append(&Event::Upload { key: key.clone() });
         let body = ByteStream::from(paste.body.clone().into_bytes());
         let upload = self.s3.put_object().bucket(&self.bucket).key(&key).body(body);
         if upload.send().await.is_err() {
             sleep(Duration::from_millis(200)).await;
-            return Told::RolledBack;
+            return Outcome::RolledBack;
         }
-        self.dawdle().await;
+        self.delay().await;
         match self.put_row(paste, Some(&key)).await {
-            Told::Committed(row) => {
+            Outcome::Committed(row) => {
                 self.drop_unused_upload(&row, &key).await;
-                Told::Committed(())
+                Outcome::Committed(())
             }
-            Told::RolledBack => {
+            Outcome::RolledBack => {
                 self.drop_upload(key).await;
-                Told::RolledBack
+                Outcome::RolledBack
             }
-            Told::Unknown => Told::Unknown,
+            Outcome::Unknown => Outcome::Unknown,
         }
     }
 
-    /// A request is slow now and then, between its upload and its transaction.
-    async fn dawdle(&mut self) {
+    /// Delays one request in ten between its upload and its transaction.
+    async fn delay(&mut self) {
         if self.rng.u32(..10) == 0 {
             let pause = self.rng.u64(..500);
             sleep(Duration::from_millis(pause)).await;
@@ -166,31 +166,31 @@ impl Writer {
     }
 
     async fn drop_unused_upload(&mut self, row: &Row, key: &str) {
-        let ours = row.get::<_, Option<&str>>("s3_key") == Some(key);
-        self.note_put(row, !ours);
+        let uses_upload = row.get::<_, Option<&str>>("s3_key") == Some(key);
+        self.append_put(row, !uses_upload);
         if row.get("drop_upload") {
             self.drop_upload(key.to_string()).await;
         } else {
-            self.journal.note(&Event::Known { key: key.to_string() });
+            self.journal.append(&Event::Stored { key: key.to_string() });
         }
     }
 
-    fn note_put(&mut self, row: &Row, shared: bool) {
+    fn append_put(&mut self, row: &Row, shared: bool) {
         let outcome = row.get("outcome");
-        self.journal.note(&Event::Put { outcome, shared });
+        self.journal.append(&Event::Put { outcome, shared });
     }
 
-    async fn put_row(&mut self, paste: &Paste, key: Option<&str>) -> Told<Row> {
+    async fn put_row(&mut self, paste: &Paste, key: Option<&str>) -> Outcome<Row> {
         let (digest, size) = (hash(&paste.body), paste.body.len() as i64);
         self.transact(PUT, &[&paste.code, &digest, &key, &size, &paste.expires]).await
     }
 
-    /// Until S3 has confirmed it, or for a while: then it stays in doubt.
+    /// Deletes an upload. After five failures its fate stays in doubt.
     async fn drop_upload(&mut self, key: String) {
         for _ in 0..5 {
             let call = self.s3.delete_object().bucket(&self.bucket).key(&key);
             if call.send().await.is_ok() {
-                self.journal.note(&Event::Dropped { key });
+                self.journal.append(&Event::Dropped { key });
                 return;
             }
             sleep(Duration::from_millis(300)).await;
@@ -200,7 +200,7 @@ impl Writer {
     fn remember(&mut self, paste: Paste) {
         if paste.expires.is_none() {
             let (code, body) = (paste.code.clone(), paste.body.clone());
-            self.journal.note(&Event::Alive { code, body });
+            self.journal.append(&Event::NeverExpires { code, body });
         }
         if self.recent.len() == MEMORY {
             self.recent.remove(0);
@@ -209,29 +209,30 @@ impl Writer {
     }
 
     fn recall(&mut self) -> Option<Paste> {
-        let place = self.rng.usize(..MEMORY);
-        self.recent.get(place).cloned()
+        let index = self.rng.usize(..MEMORY);
+        self.recent.get(index).cloned()
     }
 
     async fn extend_something(&mut self) {
         let Some(mut paste) = self.recall() else {
             return;
         };
-        // For ever only where that does not keep a body from being stored anew.
-        let lasting = !paste.body.starts_with("mortal") && self.rng.bool();
+        // Forever only for bodies that need not be erased and stored again.
+        let lasting = !paste.body.starts_with("expiring") && self.rng.bool();
         paste.expires = if lasting { None } else { Some(self.rng.f64() * 4.0) };
         if !lasting {
-            self.journal.note(&Event::Mortal { code: paste.code.clone() });
+            self.journal.append(&Event::MayExpire { code: paste.code.clone() });
         }
         match self.transact(EXTEND, &[&paste.code, &paste.expires]).await {
-            Told::Committed(row) => {
+            Outcome::Committed(row) => {
                 let in_time = row.get(0);
-                self.journal.note(&Event::Extended { in_time });
+                self.journal.append(&Event::Extended { in_time });
                 if in_time && lasting {
-                    self.journal.note(&Event::Alive { code: paste.code, body: paste.body });
+                    self.journal
+                        .append(&Event::NeverExpires { code: paste.code, body: paste.body });
                 }
             }
-            Told::RolledBack | Told::Unknown => {}
+            Outcome::RolledBack | Outcome::Unknown => {}
         }
     }
 
@@ -239,27 +240,27 @@ impl Writer {
         let Some(paste) = self.recall() else {
             return;
         };
-        self.journal.note(&Event::Mortal { code: paste.code.clone() });
-        if let Told::Committed(row) = self.transact(EXPIRE, &[&paste.code]).await {
-            self.journal.note(&Event::ExpiredNow { in_time: row.get(0) });
+        self.journal.append(&Event::MayExpire { code: paste.code.clone() });
+        if let Outcome::Committed(row) = self.transact(EXPIRE, &[&paste.code]).await {
+            self.journal.append(&Event::ExpiredNow { in_time: row.get(0) });
         }
     }
 
     /// One statement in a transaction of its own.
-    async fn transact(&mut self, sql: &str, args: Args<'_>) -> Told<Row> {
+    async fn transact(&mut self, sql: &str, args: Args<'_>) -> Outcome<Row> {
         let Some(mut db) = self.connection().await else {
             sleep(Duration::from_millis(200)).await;
-            return Told::RolledBack;
+            return Outcome::RolledBack;
         };
-        let Ok(told) = timeout(TIMEOUT, in_transaction(&mut db, sql, args)).await else {
-            self.journal.note(&Event::Unknown);
-            return Told::Unknown;
+        let Ok(outcome) = timeout(TIMEOUT, in_transaction(&mut db, sql, args)).await else {
+            self.journal.append(&Event::Unknown);
+            return Outcome::Unknown;
         };
-        if let Told::Unknown = told {
-            self.journal.note(&Event::Unknown);
+        if let Outcome::Unknown = outcome {
+            self.journal.append(&Event::Unknown);
         }
         self.db = Some(db);
-        told
+        outcome
     }
 
     async fn connection(&mut self) -> Option<Client> {

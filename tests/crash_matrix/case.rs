@@ -1,12 +1,13 @@
-//! One case: a process dies or freezes at a failpoint, others take over, and, if it was frozen, it
-//! goes on as a zombie.
+//! One case: a process dies or freezes at a failpoint, and other processes take over. A frozen
+//! process then continues as a zombie.
 
 use std::{collections::BTreeMap, os::unix::process::ExitStatusExt, time::Duration};
 
 use paste_cleanup::failpoint;
 
 use super::{
-    scene::{Scene, Stage},
+    environment::Environment,
+    scenario::Scenario,
     support::{
         invariants::{Expected, Findings},
         process::{Ended, Running},
@@ -19,84 +20,86 @@ use super::{
 pub enum Fault {
     /// The process dies.
     Abort,
-    /// The process stops until its claim was reset, and goes on beside those who take over.
+    /// The process stops until its claim was reset, and continues beside those that take over.
     Pause,
-    /// The process stops until others have done all that is to do, and then goes on.
+    /// The process stops until others have drained everything, and then continues.
     Stop,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub point: &'static str,
-    pub scene: Scene,
+    pub scenario: Scenario,
     pub fault: Fault,
 }
 
-/// What happened, and what was found in the end.
+/// The result of a case.
 #[derive(Debug, Default)]
-pub struct Played {
+pub struct CaseResult {
     pub found: Findings,
-    /// Claims that others reset.
+    /// Claims that other processes reset.
     pub resets: i64,
-    /// Bodies that were gone from the tables, but perhaps not from S3, when they were stored anew.
-    pub stored_anew: usize,
+    /// Content that was stored again after its row was deleted, perhaps before its object was.
+    pub stored_again: usize,
 }
 
 const SIGABRT: i32 = 6;
 const EXPIRED: usize = 12;
 
 impl Case {
-    /// Plays it, and says what was found in the end.
-    pub async fn play(self) -> Played {
-        let stage = Stage::new().await;
-        let mut alive = self.fill(&stage.world).await;
-        let before = stage.world.keys().await;
+    /// Runs the case and checks every guarantee at the end.
+    pub async fn run(self) -> CaseResult {
+        let env = Environment::new().await;
+        let mut alive = self.fill(&env.world).await;
+        let before = env.world.keys().await;
         let action = if self.fault == Fault::Abort { "abort" } else { "stop" };
         let failpoint = format!("{}=1*return({action})", self.point);
-        let victim = stage.begin(self.scene, &failpoint).await;
-        let zombie = self.until_it_happened(victim).await;
+        let victim = env.start(self.scenario, &failpoint).await;
+        let zombie = self.wait_for_fault(victim).await;
 
-        // While the batch hangs in the air, its bodies are shared and stored anew.
-        let meanwhile = store_again(&stage.world, "meanwhile").await;
-        let stored_anew = meanwhile.values().filter(|(key, _)| !before.contains(key)).count();
-        stage.end_scene().await;
+        // While the batch is interrupted, its content is shared by new pastes or stored again.
+        let meanwhile = store_again(&env.world, "meanwhile").await;
+        let stored_again = meanwhile.values().filter(|(key, _)| !before.contains(key)).count();
+        env.end_faults().await;
         if let (Fault::Pause, Some(zombie)) = (self.fault, &zombie) {
-            reset_by_another(&stage).await;
+            reset_claims(&env).await;
             self.wake(zombie);
         }
-        drain_with_others(&stage).await;
+        drain(&env).await;
         let reset = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NOT NULL";
-        let resets = stage.world.count(reset).await;
-        let afterwards = store_again(&stage.world, "afterwards").await;
+        let resets = env.world.count(reset).await;
+        let afterwards = store_again(&env.world, "afterwards").await;
         let stored = meanwhile.into_iter().chain(afterwards);
         alive.extend(stored.map(|(code, (_, body))| (code, body)));
         let mut wrong = Vec::new();
         if let Some(zombie) = zombie {
             self.wake(&zombie);
-            wrong = faults_of(&zombie.end().await);
-            drain_with_others(&stage).await;
+            wrong = errors_in_log(&zombie.end().await);
+            drain(&env).await;
         }
-        let mut found = stage.world.store().check(&Expected { alive, ..Expected::default() }).await;
+        let mut found = env.world.store().check(&Expected { alive, ..Expected::default() }).await;
         found.violations.extend(wrong);
-        if self.leaves_a_claim() && resets == 0 {
-            found.violations.push("nobody took over".into());
+        if self.leaves_open_claim() && resets == 0 {
+            found.violations.push("no process reset the open claim".into());
         }
-        if self.is_within("decrement.committed", "finish.counted") && stored_anew == 0 {
-            found.violations.push("no body was there to be hit by a late delete".into());
+        if self.is_within("decrement.committed", "finish.counted") && stored_again == 0 {
+            found
+                .violations
+                .push("no content was stored again, so a late delete could hit nothing".into());
         }
-        Played { found, resets, stored_anew }
+        CaseResult { found, resets, stored_again }
     }
 
-    /// The zombie goes on with what it believes to be its work; a watchdog may end then.
+    /// Lets the zombie continue with its step; a watchdog may end afterwards.
     fn wake(self, zombie: &Running) {
         zombie.signal(Signal::CONT);
-        if self.scene.is_a_watchdogs() {
+        if self.scenario.is_watchdog() {
             zombie.signal(Signal::TERM);
         }
     }
 
-    /// Somebody's claim is open at this point, and its holder does not close it any more.
-    pub fn leaves_a_claim(self) -> bool {
+    /// A claim is open at this point, and its worker will not close it.
+    pub fn leaves_open_claim(self) -> bool {
         self.is_within("claim.committed", "sweep.committed") && self.point != "finish.committed"
     }
 
@@ -105,8 +108,8 @@ impl Case {
         (place(first)..=place(last)).contains(&place(self.point))
     }
 
-    /// Twelve expired pastes: bodies of their own, bodies shared among them, bodies shared with the
-    /// living. Returns those that must survive.
+    /// Stores twelve expired pastes: some with content of their own, some that share content with
+    /// each other or with live pastes. Returns the pastes that must survive.
     async fn fill(self, world: &World) -> BTreeMap<String, String> {
         for n in 0..EXPIRED {
             world.put(&format!("expired {n:x}"), &body(n), Ago(100.0 - n as f64)).await;
@@ -117,19 +120,19 @@ impl Case {
             world.put(&code, &body(n), Never).await;
             alive.insert(code, body(n));
         }
-        world.put("alone", "nobody shares this", In(3600.0)).await;
-        alive.insert("alone".into(), "nobody shares this".into());
+        world.put("alone", "not shared", In(3600.0)).await;
+        alive.insert("alone".into(), "not shared".into());
         alive
     }
 
-    /// Waits until the process is dead or frozen; a frozen one is returned.
-    async fn until_it_happened(self, mut victim: Running) -> Option<Running> {
+    /// Waits until the process is dead or frozen, and returns a frozen one.
+    async fn wait_for_fault(self, mut victim: Running) -> Option<Running> {
         victim.until_it_says(&format!("failpoint {}", self.point)).await;
         match self.fault {
             Fault::Abort => {
                 let ended = victim.end().await;
                 assert_eq!(ended.0.status.signal(), Some(SIGABRT), "{}", ended.stderr());
-                assert_eq!(faults_of(&ended), Vec::<String>::new());
+                assert_eq!(errors_in_log(&ended), Vec::<String>::new());
                 None
             }
             Fault::Pause | Fault::Stop => {
@@ -142,12 +145,12 @@ impl Case {
     }
 }
 
-/// Bodies 0–3 belong to one expired paste each, the others to two.
+/// Returns the body of a paste. Bodies 0–3 belong to one expired paste each, the others to two.
 fn body(n: usize) -> String {
     format!("body {}", if n < 4 { n } else { n / 2 + 10 })
 }
 
-/// Every body of the expired pastes, in a new paste that lives on: its key and its body.
+/// Stores every body of the expired pastes in a new live paste. Returns their keys and bodies.
 async fn store_again(world: &World, when: &str) -> BTreeMap<String, (String, String)> {
     let mut stored = BTreeMap::new();
     for n in (0..EXPIRED).filter(|n| *n < 4 || n % 2 == 0) {
@@ -163,41 +166,41 @@ fn is_stopped(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
 }
 
-/// A watchdog, until it has reset all claims.
-async fn reset_by_another(stage: &Stage) {
-    let mut watchdog = stage.program("cleanup-watchdog").start();
+/// Runs a watchdog until it has reset all claims.
+async fn reset_claims(env: &Environment) {
+    let mut watchdog = env.program("cleanup-watchdog").start();
     watchdog.until_it_says("watching").await;
-    // All of them: the zombie may hold two.
+    // All of them: the zombie may have two.
     let reset = "SELECT count(reset_at) > 0 AND count(*) = count(coalesce(reset_at, finished_at))
                  FROM deletion_claims";
-    stage.world.until("the claims are reset", reset).await;
+    env.world.until("the claims are reset", reset).await;
     watchdog.signal(Signal::TERM);
     assert_eq!(watchdog.end().await.code(), 0);
 }
 
-/// A watchdog, and workers as cron would start them, until nothing is left to do.
-async fn drain_with_others(stage: &Stage) {
-    let mut watchdog = stage.program("cleanup-watchdog").start();
+/// Runs a watchdog, and workers as cron would start them, until nothing is left to do.
+async fn drain(env: &Environment) {
+    let mut watchdog = env.program("cleanup-watchdog").start();
     watchdog.until_it_says("watching").await;
     let left = "SELECT (SELECT count(*) FROM pastes
                         WHERE expires_at <= now() AND deletion_status <> 'DELETED')
                      + (SELECT count(*) FROM deletion_claims
                         WHERE finished_at IS NULL AND reset_at IS NULL)";
     for _ in 0..100 {
-        if stage.world.count(left).await == 0 {
+        if env.world.count(left).await == 0 {
             break;
         }
-        stage.end_waiting().await;
-        let ended = stage.worker().output().await;
-        assert_eq!(faults_of(&ended), Vec::<String>::new());
+        env.end_deferrals().await;
+        let ended = env.worker().output().await;
+        assert_eq!(errors_in_log(&ended), Vec::<String>::new());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     watchdog.signal(Signal::TERM);
     assert_eq!(watchdog.end().await.code(), 0);
 }
 
-/// Nobody panics, and nobody ever finds a wrong count.
-fn faults_of(ended: &Ended) -> Vec<String> {
+/// Returns log lines about panics and wrong counts, which must not occur.
+fn errors_in_log(ended: &Ended) -> Vec<String> {
     let stderr = ended.stderr();
     let lines = stderr.lines().filter(|line| line.contains("panicked") || line.contains("drift"));
     lines.map(ToString::to_string).collect()

@@ -1,83 +1,91 @@
-//! The crash matrix: at every failpoint a process dies, and at every failpoint one is frozen until
-//! others have taken over and then goes on; every promise holds each time.
+//! The crash matrix: at every failpoint a process dies, or is frozen until other processes have
+//! taken over and then continues. Every guarantee must hold each time.
 
 mod case;
 mod culprit;
-mod owners;
-mod scene;
+mod environment;
+mod scenario;
+mod sql;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::{io::Write, panic::AssertUnwindSafe};
 
-use case::{Case, Fault, Played};
+use case::{Case, CaseResult, Fault};
 use futures_util::{FutureExt, StreamExt, stream};
 use paste_cleanup::{failpoint, format};
-use scene::scenes_of;
+use scenario::scenarios_of;
 use support::invariants::Findings;
 use tokio::time::{Duration, timeout};
 
-/// Cases that are played at the same time: they mostly wait.
-const AT_ONCE: usize = 12;
-const LONGEST: Duration = Duration::from_secs(180);
+/// Cases that run concurrently: they mostly wait.
+const CONCURRENT_CASES: usize = 12;
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wherever_a_process_dies_or_freezes_nothing_is_lost_miscounted_or_left_behind() {
+async fn nothing_is_lost_miscounted_or_left_behind_wherever_a_process_dies_or_freezes() {
     let cases = failpoint::ALL.iter().flat_map(|point| {
         let faults = [Fault::Abort, Fault::Pause, Fault::Stop];
-        let scenes = scenes_of(point).into_iter();
-        scenes.flat_map(move |scene| faults.map(|fault| Case { point, scene, fault }))
+        let scenarios = scenarios_of(point).into_iter();
+        scenarios.flat_map(move |scenario| faults.map(|fault| Case { point, scenario, fault }))
     });
-    let cases = cases.filter(|case| case.fault != Fault::Pause || case.leaves_a_claim());
+    let cases = cases.filter(|case| case.fault != Fault::Pause || case.leaves_open_claim());
     let only = std::env::var("PASTE_CLEANUP_TEST_CASE").unwrap_or_default();
     let cases: Vec<Case> = cases.filter(|case| format!("{case:?}").contains(&only)).collect();
-    assert!(!cases.is_empty(), "no case is called {only:?}");
-    let found: Vec<Played> =
-        stream::iter(cases.clone()).map(play).buffered(AT_ONCE).collect().await;
-    show(&cases, &found);
-    let played = cases.iter().zip(&found);
-    let broken: Vec<_> = played.filter(|(_, played)| !played.found.violations.is_empty()).collect();
+    assert!(!cases.is_empty(), "no case matches PASTE_CLEANUP_TEST_CASE={only}");
+    let found: Vec<CaseResult> =
+        stream::iter(cases.clone()).map(run).buffered(CONCURRENT_CASES).collect().await;
+    print_table(&cases, &found);
+    let results = cases.iter().zip(&found);
+    let broken: Vec<_> =
+        results.filter(|(_, result)| !result.found.violations.is_empty()).collect();
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// A case that breaks off is a broken promise, too.
-async fn play(case: Case) -> Played {
+/// Runs a case. One that panics or times out counts as a violation.
+async fn run(case: Case) -> CaseResult {
     let broken = |why: String| {
         let found = Findings { violations: vec![why], ..Findings::default() };
-        Played { found, ..Played::default() }
+        CaseResult { found, ..CaseResult::default() }
     };
-    let played = AssertUnwindSafe(timeout(LONGEST, case.play())).catch_unwind();
-    match played.await {
+    let running = AssertUnwindSafe(timeout(TIMEOUT, case.run())).catch_unwind();
+    match running.await {
         Ok(Ok(found)) => found,
-        Ok(Err(_)) => broken(format!("no end within {LONGEST:?}")),
-        Err(panic) => broken(format!("broke off: {:?}", panic.downcast_ref::<String>())),
+        Ok(Err(_)) => broken(format!("the case did not end within {TIMEOUT:?}")),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map_or("no message", String::as_str);
+            broken(format!("the case panicked: {text}"))
+        }
     }
 }
 
-/// One table, past the capture of the test's output.
-fn show(cases: &[Case], played: &[Played]) {
+/// Prints one table with a line for each case, bypassing the capture of test output.
+fn print_table(cases: &[Case], result: &[CaseResult]) {
     let head = [
         "failpoint",
-        "scene",
+        "scenario",
         "fault",
         "resets",
-        "stored anew",
+        "stored again",
         "pastes",
         "counts",
         "objects",
-        "bodies read",
+        "objects read",
         "verdict",
     ];
-    let rows = cases.iter().zip(played).map(|(case, Played { found, resets, stored_anew })| {
-        let verdict = match found.violations.len() {
-            0 => "holds".into(),
-            wrong => format!("{wrong} BROKEN"),
-        };
-        let texts = [case.point.into(), format!("{:?}", case.scene), format!("{:?}", case.fault)];
-        let numbers = [*stored_anew, found.pastes, found.bodies, found.objects, found.read]
-            .map(|n| n.to_string());
-        texts.into_iter().chain([resets.to_string()]).chain(numbers).chain([verdict]).collect()
-    });
+    let rows =
+        cases.iter().zip(result).map(|(case, CaseResult { found, resets, stored_again })| {
+            let verdict = match found.violations.len() {
+                0 => "holds".into(),
+                wrong => format!("{wrong} BROKEN"),
+            };
+            let texts =
+                [case.point.into(), format!("{:?}", case.scenario), format!("{:?}", case.fault)];
+            let numbers =
+                [*stored_again, found.pastes, found.content_rows, found.objects, found.read]
+                    .map(|n| n.to_string());
+            texts.into_iter().chain([resets.to_string()]).chain(numbers).chain([verdict]).collect()
+        });
     let table = format::table(&head, rows);
     writeln!(std::io::stdout(), "\n{table}\n{} cases", cases.len()).expect("stdout");
 }

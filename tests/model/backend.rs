@@ -1,9 +1,10 @@
-//! A commit that is still under way: its client is gone, and the backend has not come to its end.
-//! It holds its locks until it lands, as committed or as rolled back, and until then nobody can see
-//! which. Whoever needs one of its locks waits: that step is not possible. Who skips locked rows
-//! passes them by.
+//! A commit in flight: its client is gone, and the Postgres backend has not completed it yet. The
+//! backend holds its locks until the commit lands or rolls back, and until then no other session
+//! can see which. A step that needs one of these locks waits: it is not possible in that state. A
+//! step that skips locked rows skips these.
 //!
-//! What it writes is worked out when it lands. That makes no difference: what it went by is locked.
+//! The model computes what the transaction writes only when it lands. The result is the same: the
+//! rows that it depends on are locked until then.
 
 use super::{
     mistakes::Mistake,
@@ -14,7 +15,7 @@ use super::{
 /// A backend that has lost its client inside a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Backend {
-    /// The process whose UUID the claim carries; `None`: that process is no more.
+    /// The process whose UUID the claim carries; `None`: that process is dead.
     pub worker: Option<u8>,
     pub work: Work,
 }
@@ -23,14 +24,14 @@ pub struct Backend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Work {
     Claim(Set),
-    /// Perhaps around a body.
+    /// With the content whose pastes are failed, if any.
     Decrement(Memory, Option<u8>),
-    /// Perhaps around a paste.
+    /// With the paste that is failed, if any.
     Finish(Memory, Option<usize>),
 }
 
 impl Work {
-    /// The claim whose row is locked. The row of a new claim is not there yet.
+    /// Returns the claim whose row is locked. The row of a new claim does not exist yet.
     pub fn claim_mut(&mut self) -> Option<&mut u8> {
         match self {
             Self::Claim(_) => None,
@@ -48,22 +49,22 @@ impl State {
         self.work().is_some_and(|mut work| work.claim_mut().is_some_and(|claim| *claim == slot))
     }
 
-    /// The content rows of a decrement.
-    pub fn body_is_locked(&self, body: u8) -> bool {
+    /// A decrement in flight has locked this content row.
+    pub fn is_being_decremented(&self, hash: u8) -> bool {
         match self.work() {
-            Some(Work::Decrement(memory, around)) => {
-                around != Some(body) && memory.bodies.contains(&Some(body))
+            Some(Work::Decrement(memory, except)) => {
+                except != Some(hash) && memory.content_hashes.contains(&Some(hash))
             }
             _ => false,
         }
     }
 
-    /// Paste rows that are being changed or deleted.
+    /// Returns the paste rows that the commit in flight changes or deletes.
     pub fn being_written(&self) -> Set {
         match self.work() {
             None => Set::default(),
             Some(Work::Claim(pastes)) => pastes,
-            Some(Work::Decrement(memory, around)) => memory.holding(around),
+            Some(Work::Decrement(memory, except)) => memory.referencing(except),
             Some(Work::Finish(memory, _)) => self.rows_of(memory.claim),
         }
     }
@@ -74,7 +75,7 @@ impl State {
         rows.fold(Set::default(), Set::with)
     }
 
-    /// Rows that a claim under way marks.
+    /// Returns the rows that a claim in flight marks.
     pub fn being_claimed(&self) -> Set {
         match self.work() {
             Some(Work::Claim(pastes)) => pastes,
@@ -82,16 +83,17 @@ impl State {
         }
     }
 
-    /// The ways in which a worker's commit may get no answer now.
+    /// Lists the ways in which a worker's commit can now go unanswered.
     pub fn unanswered(&self) -> impl Iterator<Item = Commit> + Clone + use<> {
-        let lost = self.left.lost_answers;
-        // One at a time: two of them at once would be too many states.
-        let slow = if self.backend.is_none() { self.left.slow_commits } else { 0 };
-        let all = [(Commit::Unheard, lost), (Commit::RolledBack, lost), (Commit::UnderWay, slow)];
-        all.into_iter().filter(|(_, left)| *left > 0).map(|(commit, _)| commit)
+        let lost = self.budget.lost_answers;
+        // One commit in flight at a time: two would make too many states.
+        let slow = if self.backend.is_none() { self.budget.slow_commits } else { 0 };
+        let all =
+            [(Commit::AnswerLost, lost), (Commit::RolledBack, lost), (Commit::InFlight, slow)];
+        all.into_iter().filter(|(_, budget)| *budget > 0).map(|(commit, _)| commit)
     }
 
-    /// The lock in this worker's name that a claim holds until it is committed.
+    /// A claim in flight holds the advisory lock of this worker until its commit ends.
     pub fn turn_is_taken(&self, worker: usize) -> bool {
         self.backend.is_some_and(|backend| {
             matches!(backend.work, Work::Claim(_)) && backend.worker == Some(worker as u8)
@@ -100,20 +102,20 @@ impl State {
 }
 
 impl Protocol {
-    /// Postgres comes to an end with it, sooner or later, one way or the other.
+    /// Postgres completes a commit in flight sooner or later, one way or the other.
     pub fn backend_actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.backend.is_some() {
-            actions.extend([Action::Land, Action::LandNot]);
+            actions.extend([Action::CommitLands, Action::CommitRollsBack]);
         }
     }
 
-    /// The client is gone.
-    pub fn leave_behind(&self, state: &mut State, worker: usize, work: Work) {
+    /// The client loses its connection inside the commit.
+    pub fn leave_in_flight(&self, state: &mut State, worker: usize, work: Work) {
         state.backend = Some(Backend { worker: Some(worker as u8), work });
     }
 
-    /// Committed.
-    pub fn land(&self, state: &mut State) {
+    /// The commit succeeds.
+    pub fn commit_lands(&self, state: &mut State) {
         let Some(Backend { worker, work }) = state.backend.take() else {
             return;
         };
@@ -121,13 +123,13 @@ impl Protocol {
             Work::Claim(pastes) => {
                 self.mark(state, worker, pastes);
             }
-            Work::Decrement(memory, around) => self.commit_decrement(state, &memory, around),
-            Work::Finish(memory, around) => self.commit_finish(state, &memory, around),
+            Work::Decrement(memory, except) => self.commit_decrement(state, &memory, except),
+            Work::Finish(memory, except) => self.commit_finish(state, &memory, except),
         }
     }
 
-    /// A look that does not wait sees the claim as it was before the commit.
-    pub fn look_waits(&self, state: &State, memory: &Memory) -> bool {
+    /// A read-back that does not wait would see the claim as it was before the commit.
+    pub fn read_back_waits(&self, state: &State, memory: &Memory) -> bool {
         !self.has(Mistake::ReadsBackWithoutLock) && state.claim_is_locked(memory.claim)
     }
 }

@@ -1,5 +1,5 @@
-//! Step 6: the paste rows go, and the claim is closed. One transaction, which begins with the
-//! claim row as the reset does, and so one step.
+//! Step 6, finish: deletes the paste rows and closes the claim. It is one transaction that locks
+//! the claim row first, as the reset does, and therefore one step of the model.
 
 use super::{
     backend::Work,
@@ -9,44 +9,44 @@ use super::{
 };
 
 impl Protocol {
-    /// Around a paste that cannot be deleted: it is failed in the same transaction, and owes
-    /// nothing.
-    pub fn finish(&self, state: &mut State, worker: usize, around: Option<usize>, commit: Commit) {
-        let Worker::Holding(memory) = state.workers[worker] else {
+    /// Finishes the batch. `except` is a paste that cannot be deleted: it is failed in the same
+    /// transaction, without a pending object delete.
+    pub fn finish(&self, state: &mut State, worker: usize, except: Option<usize>, commit: Commit) {
+        let Worker::InBatch(memory) = state.workers[worker] else {
             return;
         };
-        state.left.row_faults -= u8::from(around.is_some());
-        state.left.spend(commit);
+        state.budget.row_errors -= u8::from(except.is_some());
+        state.budget.spend(commit);
         if commit != Commit::RolledBack && !self.may_finish(state, &memory) {
-            return self.ask(state, worker, memory, Step::Finish, Doubt::NotFenced);
+            return self.must_read_back(state, worker, memory, Step::Finish, Doubt::NotFenced);
         }
         match commit {
-            Commit::Heard | Commit::Unheard => self.commit_finish(state, &memory, around),
+            Commit::Answered | Commit::AnswerLost => self.commit_finish(state, &memory, except),
             Commit::RolledBack => {}
-            Commit::UnderWay => self.leave_behind(state, worker, Work::Finish(memory, around)),
+            Commit::InFlight => self.leave_in_flight(state, worker, Work::Finish(memory, except)),
         }
         match commit {
-            Commit::Heard => state.workers[worker] = Worker::Idle,
-            _ => self.ask(state, worker, memory, Step::Finish, Doubt::NoAnswer),
+            Commit::Answered => state.workers[worker] = Worker::Idle,
+            _ => self.must_read_back(state, worker, memory, Step::Finish, Doubt::NoAnswer),
         }
     }
 
-    /// The fence.
+    /// The fence: the claim is open and decremented.
     fn may_finish(&self, state: &State, memory: &Memory) -> bool {
         let claim = state.claim(memory.claim);
         self.has(Mistake::NoFenceInFinish) || claim.end.is_none() && claim.decremented
     }
 
     /// Closes the claim.
-    pub fn commit_finish(&self, state: &mut State, memory: &Memory, around: Option<usize>) {
+    pub fn commit_finish(&self, state: &mut State, memory: &Memory, except: Option<usize>) {
         let claim = state.claim_mut(memory.claim);
         (claim.end, claim.pending_owners) = (Some(End::Finished), [None; PASTES]);
-        self.remove_rows(state, memory, around);
+        self.remove_rows(state, memory, except);
     }
 
-    fn remove_rows(&self, state: &mut State, memory: &Memory, around: Option<usize>) {
+    fn remove_rows(&self, state: &mut State, memory: &Memory, except: Option<usize>) {
         for (paste, slot) in state.pastes.iter_mut().enumerate() {
-            // Without the fence, the worker goes by the short codes that it remembers.
+            // Without the fence, the worker deletes the short codes that it remembers.
             let remembered = self.has(Mistake::NoFenceInFinish) && memory.pastes.has(paste);
             let Some(row) =
                 slot.as_mut().filter(|row| remembered || row.claim == Some(memory.claim))
@@ -54,9 +54,10 @@ impl Protocol {
                 continue;
             };
             let refused = memory.bad.has(paste);
-            if refused || around == Some(paste) {
-                row.let_go();
-                (row.body, row.pending_s3_key) = (None, memory.owes[paste].filter(|_| refused));
+            if refused || except == Some(paste) {
+                row.mark_not_expired();
+                (row.content_hash, row.pending_s3_key) =
+                    (None, memory.pending[paste].filter(|_| refused));
             } else {
                 *slot = None;
             }

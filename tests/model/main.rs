@@ -1,19 +1,23 @@
-//! A model check of the deletion protocol: workers, watchdog, writer, S3 and the Redis lock, with
-//! everything that may go wrong between any two steps. All runs within the given bounds are tried.
+//! Model check of the deletion protocol: workers, watchdog, writer, S3 and the Redis lock, with
+//! every fault that can occur between two steps. All runs within the bounds of a setting are
+//! explored.
 //!
-//! What is left out, and why nothing is missed by it:
-//! - time: any pause is possible and any claim may be reset, so leases, backoffs and heartbeats
-//!   could only forbid some of these runs;
-//! - `attempts`, the low-water mark and the order of claims: any batch of due rows may be claimed;
-//! - several batches in one process: they share nothing but the UUID, so they are workers;
-//! - dead letters: S3 and Postgres refuse a row only so often, then nobody has to help;
-//! - eviction and tombstones: no property speaks of the cache, and a tombstone holds nothing;
-//! - a put that is still under way when its answer is lost: the writer takes no look, and whoever
-//!   meets its rows waits, the next try too, so it may as well be decided at once;
-//! - the loss of acknowledged commits and of uploads: the protocol does not promise to survive it.
+//! What the model leaves out, and why this hides no bug:
+//! - Time: any pause is possible and any claim may be reset at any moment. Leases, backoffs and
+//!   heartbeats would only rule out some of these runs.
+//! - `attempts`, the low-water mark and the order of claims: any batch of due rows may be claimed.
+//! - Several batches in one process: they share only the worker's UUID, so each is a worker here.
+//! - Dead letters: S3 and Postgres refuse a row only a few times, so no operator is needed.
+//! - Eviction and tombstones: no property mentions the cache, and a tombstone has no reference.
+//! - A put that is still in flight when its answer is lost: the writer does not read it back, and
+//!   every transaction that needs its rows waits, the repeated put included. Its outcome can
+//!   therefore be decided at once.
+//! - The loss of acknowledged commits and uploads: the protocol does not promise to survive it.
 
 mod backend;
+mod budget;
 mod decrement;
+mod examples;
 mod finish;
 mod mistakes;
 mod owner;
@@ -32,8 +36,8 @@ use stateright::{Checker, Model};
 
 use protocol::Protocol;
 
-/// All promises hold in all states, and all examples were found. The number of states is pinned:
-/// it changes only with the protocol or the model, and then somebody should look.
+/// Asserts that all properties hold in all states and that every example occurs. The number of
+/// states is pinned: it changes only with the protocol or the model, and must then be reviewed.
 fn assert_kept(protocol: Protocol, states: usize) {
     let checker = protocol.checker().symmetry_fn(symmetry::representative).spawn_dfs().join();
     checker.assert_properties();
@@ -41,22 +45,22 @@ fn assert_kept(protocol: Protocol, states: usize) {
 }
 
 #[test]
-fn no_live_body_is_lost_no_count_is_wrong_and_nothing_stays_behind() {
+fn live_pastes_keep_their_bodies_counts_stay_right_and_nothing_expired_remains() {
     assert_kept(settings::late_deletes(), 328_544);
 }
 
 #[test]
-fn a_lock_that_vanishes_and_an_owner_who_extends_at_the_last_moment_do_no_harm() {
-    assert_kept(settings::vanishing_lock(), 156_716);
+fn a_lost_redis_lock_and_an_extension_at_the_last_moment_do_no_harm() {
+    assert_kept(settings::lost_redis_lock(), 156_716);
 }
 
 #[test]
-fn a_lost_answer_is_resolved_by_reading_the_claim_back() {
+fn a_lost_answer_is_resolved_by_reading_back_the_claim() {
     assert_kept(settings::lost_answers(), 185_014);
 }
 
 #[test]
-fn a_commit_that_is_still_under_way_is_waited_for_not_guessed() {
+fn the_read_back_waits_for_a_commit_that_is_still_in_flight() {
     assert_kept(settings::slow_commits(), 93_264);
 }
 
@@ -66,29 +70,29 @@ fn rows_are_not_failed_twice_while_the_first_attempt_is_running_or_unanswered() 
 }
 
 #[test]
-fn crashes_and_puts_in_between_leave_nothing_behind() {
+fn crashes_with_concurrent_puts_leave_nothing_behind() {
     assert_kept(settings::crashes(), 207_733);
 }
 
 #[test]
-fn refused_keys_and_bad_rows_are_failed_and_finished_later() {
+fn rows_with_refused_keys_or_row_errors_are_failed_and_finished_later() {
     assert_kept(settings::refusals(), 351_944);
 }
 
 #[test]
-fn a_row_whose_content_others_hold_waits_outside_of_any_claim_with_its_reference() {
-    assert_kept(settings::held_content(), 240_480);
+fn a_row_whose_content_is_locked_by_another_transaction_waits_unclaimed_with_its_reference() {
+    assert_kept(settings::locked_content_rows(), 240_480);
     assert_kept(settings::drift_deferred(), 4_478);
 }
 
 #[test]
-fn a_row_that_nobody_can_touch_never_holds_again_what_its_claim_has_decremented() {
-    assert_kept(settings::leftovers(), 201_458);
-    assert_kept(settings::kept_keys(), 10_003);
+fn a_stranded_row_never_regains_a_reference_that_its_claim_has_decremented() {
+    assert_kept(settings::stranded_rows(), 201_458);
+    assert_kept(settings::stranded_rows_with_refused_keys(), 10_003);
 }
 
 #[test]
-fn a_count_that_is_too_low_costs_no_live_paste_its_body() {
+fn a_ref_count_that_is_too_low_costs_no_live_paste_its_body() {
     assert_kept(settings::drift(), 86_458);
     assert_kept(settings::drift_in_progress(), 2_718);
 }

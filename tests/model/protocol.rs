@@ -1,4 +1,4 @@
-//! The model itself: which steps are possible in a state, and what each one does.
+//! The model: which steps are possible in a state, and what each one does.
 
 use stateright::{Model, Property};
 
@@ -8,34 +8,35 @@ use super::{
     state::{Key, PASTES, Set, State},
 };
 
-/// What became of a commit, and whether whoever sent it was told.
+/// The outcome of a commit, and whether its client got an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    Heard,
+    /// Committed, and the client got the answer.
+    Answered,
     /// Committed, but the answer was lost.
-    Unheard,
+    AnswerLost,
     /// Rolled back, and that answer was lost.
     RolledBack,
-    /// Neither yet, and the connection is lost.
-    UnderWay,
+    /// Not decided yet, and the connection is lost.
+    InFlight,
 }
 
-/// Those whose outcome is decided by the time that the answer is lost.
-pub const LOST: [Commit; 2] = [Commit::Unheard, Commit::RolledBack];
+/// The commits whose outcome is decided by the time that the answer is lost.
+pub const LOST: [Commit; 2] = [Commit::AnswerLost, Commit::RolledBack];
 
-/// One step of one process, or of the world. A paused process is one that takes no step.
+/// One step of a process or of its environment. A paused process is one that takes no step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Takes the Redis lock and, inside the claim's transaction, the locks of these rows.
-    Pick(usize, Set),
+    /// Takes the Redis lock and, inside the claim's transaction, the locks on these rows.
+    LockRows(usize, Set),
     Claim(usize, Commit),
-    /// After a claim whose answer was lost.
+    /// Releases the claims whose commit was not answered.
     ReleaseUnconfirmed(usize),
-    /// Looks who else holds the bodies, before they are locked: a mistake.
-    LookForHolders(usize),
+    /// Counts the references before the content rows are locked: a mistake.
+    CountReferencesEarly(usize),
     Decrement(usize, Commit),
-    /// A decrement that fails the pastes of this body.
-    DecrementAround(usize, u8, Commit),
+    /// A decrement that fails the pastes of this content.
+    DecrementExcept(usize, u8, Commit),
     Delete(usize),
     /// Sends a delete whose answer does not come.
     DeleteLate(usize),
@@ -43,33 +44,33 @@ pub enum Action {
     Refuse(usize),
     Finish(usize, Commit),
     /// A finish that fails this paste.
-    FinishAround(usize, usize, Commit),
-    /// A finish that can do nothing about this paste: it stays in progress.
-    FinishLeaving(usize, usize),
+    FinishExcept(usize, usize, Commit),
+    /// A finish that can neither delete nor reset this paste, which stays in progress.
+    FinishStranding(usize, usize),
     ReadBack(usize),
-    /// The look waits too long for a commit under way: the step is tried again without it.
-    LookInVain(usize),
-    /// The commit under way is done.
-    Land,
-    /// It is rolled back.
-    LandNot,
-    /// The heartbeat says that the claim was reset.
-    LoseClaim(usize),
+    /// The read-back waits too long for a commit in flight, so the step is retried without it.
+    ReadBackTimesOut(usize),
+    /// The commit in flight succeeds.
+    CommitLands,
+    /// The commit in flight is rolled back.
+    CommitRollsBack,
+    /// The heartbeat finds that the claim was reset.
+    LoseLease(usize),
     Release(usize),
     Crash(usize),
     LockVanishes,
-    /// A look that the reset will go by later: a mistake.
-    LookAtClaim(u8),
+    /// Reads the claim without a lock, for a reset that relies on it later: a mistake.
+    ReadClaimEarly(u8),
     Reset(u8),
-    /// A reset that can do nothing about this paste.
-    ResetLeaving(u8, usize),
+    /// A reset that cannot reset this paste, which stays in progress.
+    ResetStranding(u8, usize),
     ResetStranded(usize),
-    /// A transaction of others locks this body's content row.
-    Hold(u8),
-    LetGo,
-    /// A delete that was under way is carried out.
+    /// A transaction outside the fleet locks this content row.
+    LockContent(u8),
+    UnlockContent,
+    /// A delete in flight is carried out.
     CarryOut(Key),
-    /// The same, and it will be carried out again.
+    /// A delete in flight is carried out, and will be carried out again.
     CarryOutAndRepeat(Key),
     Upload,
     Put(Commit),
@@ -83,11 +84,10 @@ pub enum Action {
 #[derive(Debug, Clone)]
 pub struct Protocol {
     pub start: State,
-    /// What the writer stores, one after the other: the short code and its body. The last entry
-    /// comes first.
+    /// The writer's puts, each a short code and its content, the last entry first.
     pub puts: &'static [(usize, u8)],
-    /// The examples that the check must find.
-    pub shows: &'static [&'static str],
+    /// The names of the examples that the check must find.
+    pub examples: &'static [&'static str],
     pub mistake: Option<Mistake>,
 }
 
@@ -96,24 +96,24 @@ impl Protocol {
         self.mistake == Some(mistake)
     }
 
-    /// Steps that a healthy fleet and a healthy writer take sooner or later.
+    /// Lists the steps that a healthy fleet and a healthy writer take sooner or later.
     pub fn fair_actions(&self, state: &State, actions: &mut Vec<Action>) {
         self.worker_actions(state, actions);
         self.watchdog_actions(state, actions);
         self.writer_actions(state, actions);
         self.backend_actions(state, actions);
         self.owner_actions(state, actions);
-        actions.extend(state.under_way.iter().map(|key| Action::CarryOut(key as Key)));
+        actions.extend(state.in_flight.iter().map(|key| Action::CarryOut(key as Key)));
     }
 
-    /// What may happen, but need not.
+    /// Lists the steps that can happen, but need not.
     fn unfair_actions(&self, state: &State, actions: &mut Vec<Action>) {
         self.worker_faults(state, actions);
         self.watchdog_faults(state, actions);
-        self.writer_whims(state, actions);
-        self.owner_whims(state, actions);
-        if state.left.repeated_deletes > 0 {
-            actions.extend(state.under_way.iter().map(|key| Action::CarryOutAndRepeat(key as Key)));
+        self.writer_options(state, actions);
+        self.owner_options(state, actions);
+        if state.budget.repeated_deletes > 0 {
+            actions.extend(state.in_flight.iter().map(|key| Action::CarryOutAndRepeat(key as Key)));
         }
         for paste in 0..PASTES {
             if state.pastes[paste].is_some_and(|row| !row.expired) {
@@ -124,35 +124,37 @@ impl Protocol {
 
     fn take(&self, state: &mut State, action: Action) {
         match action {
-            Action::Pick(worker, pastes) => self.pick(state, worker, pastes),
+            Action::LockRows(worker, pastes) => self.lock_rows(state, worker, pastes),
             Action::Claim(worker, commit) => self.claim(state, worker, commit),
             Action::ReleaseUnconfirmed(worker) => self.release_unconfirmed(state, worker),
-            Action::LookForHolders(worker) => self.look_for_holders(state, worker),
+            Action::CountReferencesEarly(worker) => self.count_references_early(state, worker),
             Action::Decrement(worker, commit) => self.decrement(state, worker, None, commit),
-            Action::DecrementAround(worker, body, commit) => {
-                self.decrement(state, worker, Some(body), commit);
+            Action::DecrementExcept(worker, hash, commit) => {
+                self.decrement(state, worker, Some(hash), commit);
             }
             Action::Delete(worker) => self.delete(state, worker),
             Action::DeleteLate(worker) => self.delete_late(state, worker),
             Action::Refuse(worker) => self.refuse(state, worker),
             Action::Finish(worker, commit) => self.finish(state, worker, None, commit),
-            Action::FinishAround(worker, paste, commit) => {
+            Action::FinishExcept(worker, paste, commit) => {
                 self.finish(state, worker, Some(paste), commit);
             }
-            Action::FinishLeaving(worker, paste) => self.finish_leaving(state, worker, paste),
-            Action::ReadBack(worker) | Action::LookInVain(worker) => self.read_back(state, worker),
-            Action::Land => self.land(state),
-            Action::LandNot => state.backend = None,
-            Action::LoseClaim(worker) => self.lose_claim(state, worker),
+            Action::FinishStranding(worker, paste) => self.finish_stranding(state, worker, paste),
+            Action::ReadBack(worker) | Action::ReadBackTimesOut(worker) => {
+                self.read_back(state, worker)
+            }
+            Action::CommitLands => self.commit_lands(state),
+            Action::CommitRollsBack => state.backend = None,
+            Action::LoseLease(worker) => self.lose_lease(state, worker),
             Action::Release(worker) => self.release(state, worker),
             Action::Crash(worker) => self.crash(state, worker),
             Action::LockVanishes => self.lock_vanishes(state),
-            Action::LookAtClaim(slot) => state.watchdog = Some((slot, *state.claim(slot))),
+            Action::ReadClaimEarly(slot) => state.watchdog = Some((slot, *state.claim(slot))),
             Action::Reset(slot) => self.reset_expired(state, slot),
-            Action::ResetLeaving(slot, paste) => self.reset_leaving(state, slot, paste),
+            Action::ResetStranding(slot, paste) => self.reset_stranding(state, slot, paste),
             Action::ResetStranded(paste) => self.reset_stranded(state, paste),
-            Action::Hold(body) => self.hold(state, body),
-            Action::LetGo => state.held = None,
+            Action::LockContent(hash) => self.lock_content(state, hash),
+            Action::UnlockContent => state.locked_content = None,
             Action::CarryOut(key) => self.carry_out(state, key),
             Action::CarryOutAndRepeat(key) => self.carry_out_and_repeat(state, key),
             Action::Upload => self.upload(state),
@@ -181,7 +183,7 @@ impl Model for Protocol {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut next = *last;
         self.take(&mut next, action);
-        next.forget_history();
+        next.drop_closed_claims();
         if self.mistake.is_none() {
             rank::assert_progress(last, &next, action);
         }

@@ -1,54 +1,57 @@
-//! Why "at rest" is really reached: every step, fault or not, uses something up. A number that can
-//! only fall is checked at every transition, so no run goes on for ever and none goes in a circle.
+//! Proves that every run comes to rest: every step, fault or not, lowers a number, the rank. This
+//! is checked at every transition, so no run goes on forever and none loops.
 
 use super::{
+    budget::Budget,
     protocol::Action,
-    state::{Claim, Left, Memory, PASTES, Phase, Row, State, Step, Worker, Writer},
+    state::{Claim, Memory, PASTES, Phase, Row, State, Step, Worker, Writer},
 };
 
-/// More than any fault can release of the work that was done.
+/// More than the work that any fault can undo.
 const FAULT: u32 = 1000;
-/// A row that has expired, and what it loses by being claimed, until it is let go again.
+/// The rank of an expired row, and what a claim takes off it until the row is reset.
 const EXPIRED: u32 = 60;
 const CLAIMED: u32 = 30;
 const LIVE: u32 = EXPIRED + 1;
-/// More than the rows of a claim gain when all are let go.
-const ALL_LET_GO: u32 = (CLAIMED + 1) * PASTES as u32 + 10;
-/// More than a row gains when it is put aside until others let go of its content.
-const WAITS: u32 = CLAIMED + 2;
-/// More than the rows of a batch gain when its commit lands, and its claim.
-const LANDS: u32 = 2 * ALL_LET_GO;
+/// More than the rows of a claim gain when all are reset.
+const ALL_RESET: u32 = (CLAIMED + 1) * PASTES as u32 + 10;
+/// More than a row gains when it is deferred until its content row is unlocked.
+const DEFERRED: u32 = CLAIMED + 2;
+/// More than the rows and the claim of a batch gain when its commit lands.
+const LANDS: u32 = 2 * ALL_RESET;
 
-/// Panics when a step did not use anything up.
+/// Panics if a step did not lower the rank.
 pub fn assert_progress(last: &State, next: &State, action: Action) {
     assert!(rank(next) < rank(last), "{action:?} made no progress: {last:?} to {next:?}");
 }
 
-/// An upper bound of the steps that are left.
+/// Returns an upper bound of the steps that are left.
 fn rank(state: &State) -> u32 {
     let rows: u32 = state.pastes.iter().flatten().map(|row| rank_of_row(state, row)).sum();
     let workers: u32 = state.workers.iter().map(rank_of_worker).sum();
     let claims: u32 = state.claims.iter().flatten().map(rank_of_claim).sum();
-    FAULT * faults(&state.left)
+    FAULT * faults(&state.budget)
         + rows
         + workers
         + claims
         + rank_of_writer(state.writer)
         + state.backend.map_or(0, |_| LANDS)
         + u32::from(state.lock_is_abandoned())
-        + u32::from(state.held.is_some())
-        + state.under_way.0.count_ones()
+        + u32::from(state.locked_content.is_some())
+        + state.in_flight.0.count_ones()
 }
 
-fn faults(left: &Left) -> u32 {
-    let Left { crashes, lease_expiries, lost_answers, slow_commits, lost_locks, releases, .. } =
-        left;
-    let Left { late_deletes, repeated_deletes, refusals, row_faults, puts, extensions, .. } = left;
-    let Left { holds, leftovers, .. } = left;
+fn faults(budget: &Budget) -> u32 {
+    let Budget {
+        crashes, lease_expiries, lost_answers, slow_commits, lost_locks, releases, ..
+    } = budget;
+    let Budget { late_deletes, repeated_deletes, refusals, row_errors, puts, extensions, .. } =
+        budget;
+    let Budget { content_locks, stranded_rows, .. } = budget;
     [crashes, lease_expiries, lost_answers, lost_locks, releases, late_deletes]
         .into_iter()
-        .chain([slow_commits, repeated_deletes, refusals, row_faults, puts, extensions])
-        .chain([holds, leftovers])
+        .chain([slow_commits, repeated_deletes, refusals, row_errors, puts, extensions])
+        .chain([content_locks, stranded_rows])
         .map(|left| u32::from(*left))
         .sum()
 }
@@ -56,21 +59,22 @@ fn faults(left: &Left) -> u32 {
 fn rank_of_row(state: &State, row: &Row) -> u32 {
     let rank = match (row.expired, row.in_progress) {
         (false, _) => LIVE,
-        (true, true) if state.is_stray(row) => EXPIRED + 1,
+        (true, true) if state.is_stranded(row) => EXPIRED + 1,
         (true, true) => EXPIRED - CLAIMED,
         (true, false) => EXPIRED,
     };
-    // While others hold a body, each of its rows may have to wait for it, once.
+    // While another transaction locks a content row, each row that references it can be deferred
+    // once.
     let waits = row.in_progress && row.claim.is_none();
-    if state.held.is_some() && !waits { rank + WAITS } else { rank }
+    if state.locked_content.is_some() && !waits { rank + DEFERRED } else { rank }
 }
 
 fn rank_of_worker(worker: &Worker) -> u32 {
     match worker {
         Worker::Idle => 5,
-        Worker::Picking(_) => 4,
-        Worker::AskClaims => ALL_LET_GO,
-        Worker::Holding(memory) => {
+        Worker::RowsLocked(_) => 4,
+        Worker::ClaimUnconfirmed => ALL_RESET,
+        Worker::InBatch(memory) => {
             rank_of_phase(memory) + (CLAIMED + 1) * memory.bad.0.count_ones()
         }
     }
@@ -78,21 +82,21 @@ fn rank_of_worker(worker: &Worker) -> u32 {
 
 fn rank_of_phase(memory: &Memory) -> u32 {
     use super::state::Doubt::{NoAnswer, NotFenced};
-    let owed = u32::try_from(memory.owes.iter().flatten().count()).expect("few pastes");
+    let pending = u32::try_from(memory.pending.iter().flatten().count()).expect("few pastes");
     match memory.phase {
         Phase::Decrement { .. } => 20,
-        Phase::Delete => 12 + owed - memory.bad.0.count_ones(),
+        Phase::Delete => 12 + pending - memory.bad.0.count_ones(),
         Phase::Finish => 11,
-        Phase::Ask(_, NoAnswer) => 21,
-        // Done already, by a commit that was under way.
-        Phase::Ask(Step::Decrement, NotFenced) => 17,
-        Phase::Ask(Step::Finish, NotFenced) => 10,
+        Phase::ReadBack(_, NoAnswer) => 21,
+        // Already done, by a commit that was in flight.
+        Phase::ReadBack(Step::Decrement, NotFenced) => 17,
+        Phase::ReadBack(Step::Finish, NotFenced) => 10,
     }
 }
 
 fn rank_of_claim(claim: &Claim) -> u32 {
     let abandoned = claim.end.is_none() && claim.worker.is_none();
-    if abandoned { ALL_LET_GO } else { 0 }
+    if abandoned { ALL_RESET } else { 0 }
 }
 
 fn rank_of_writer(writer: Writer) -> u32 {
@@ -100,6 +104,6 @@ fn rank_of_writer(writer: Writer) -> u32 {
         Writer::Idle => 0,
         Writer::Dropping(_) => 1,
         Writer::Uploaded { .. } => LIVE + 2,
-        Writer::Unsure(_) => LIVE + 3,
+        Writer::InDoubt(_) => LIVE + 3,
     }
 }

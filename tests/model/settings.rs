@@ -1,58 +1,65 @@
-//! Where a check starts: what is in the tables, and what may go wrong. One setting with all faults
-//! at once would be too big, so each of them combines those that have to do with each other.
+//! The settings of the checks: what is in the tables at the start, and which faults can occur. One
+//! setting with all faults at once would have too many states, so each combines faults that
+//! interact.
 
 use super::{
-    mistakes::Mistake,
-    properties::{
-        ABANDONED, BODY_BACK, DEFERRED, DONE_ALREADY, EXTENDED, FENCED_OFF, LATE, LEFT_BY_FINISH,
-        LEFT_BY_RESET, LOST_CLAIM, LOST_DECREMENT, LOST_FAIL_ROWS, LOST_FINISH, OWING, SLOW_CLAIM,
-        SLOW_DECREMENT, SLOW_FINISH, TWO_CLAIM,
+    budget::Budget,
+    examples::{
+        ABANDONED, DEFERRED, DONE_ALREADY, EXTENDED, FENCED_OFF, LATE, LOST_CLAIM, LOST_DECREMENT,
+        LOST_FAIL_ROWS, LOST_FINISH, PENDING_RETRIED, SLOW_CLAIM, SLOW_DECREMENT, SLOW_FINISH,
+        STORED_AGAIN, STRANDED_BY_FINISH, STRANDED_BY_RESET, TWO_CLAIMERS,
     },
+    mistakes::Mistake,
     protocol::Protocol,
-    state::{BODIES, CLAIMS, Content, Left, PASTES, Row, Set, State, WORKERS, Worker, Writer},
+    state::{CLAIMS, CONTENT_ROWS, Content, PASTES, Row, Set, State, WORKERS, Worker, Writer},
 };
 
-/// These pastes, with the bodies and counts that belong to them: body `n` is stored under key `n`.
-pub fn night(pastes: [Option<Row>; PASTES], left: Left, puts: &'static [(usize, u8)]) -> Protocol {
+/// Builds a setting from these pastes, with matching content rows, counts and objects: content `n`
+/// is stored under key `n`.
+pub fn setting(
+    pastes: [Option<Row>; PASTES],
+    budget: Budget,
+    puts: &'static [(usize, u8)],
+) -> Protocol {
     let mut start = State {
         pastes,
-        content: [None; BODIES],
+        content: [None; CONTENT_ROWS],
         claims: [None; CLAIMS],
         lock: None,
         workers: [Worker::Idle; WORKERS],
         backend: None,
-        held: None,
+        locked_content: None,
         watchdog: None,
         writer: Writer::Idle,
         bucket: Set::default(),
-        under_way: Set::default(),
-        next_key: BODIES as u8,
-        left: Left { puts: puts.len() as u8, ..left },
+        in_flight: Set::default(),
+        next_key: CONTENT_ROWS as u8,
+        budget: Budget { puts: puts.len() as u8, ..budget },
     };
-    for body in 0..BODIES as u8 {
-        let ref_count = start.holders(body);
+    for hash in 0..CONTENT_ROWS as u8 {
+        let ref_count = start.reference_count(hash);
         if ref_count > 0 {
-            start.content[usize::from(body)] = Some(Content { s3_key: body, ref_count });
-            start.bucket.insert(body.into());
+            start.content[usize::from(hash)] = Some(Content { s3_key: hash, ref_count });
+            start.bucket.insert(hash.into());
         }
     }
-    Protocol { start, puts, shows: &[], mistake: None }
+    Protocol { start, puts, examples: &[], mistake: None }
 }
 
 impl Protocol {
-    /// The same with a mistake in it.
+    /// Returns the same setting for a protocol with this mistake.
     pub fn with(self, mistake: Mistake) -> Self {
         Self { mistake: Some(mistake), ..self }
     }
 
-    /// The same, which must show these examples.
-    fn showing(self, shows: &'static [&'static str]) -> Self {
-        Self { shows, ..self }
+    /// Returns the same setting, whose check must find these examples.
+    fn with_examples(self, examples: &'static [&'static str]) -> Self {
+        Self { examples, ..self }
     }
 }
 
-/// Nothing goes wrong.
-pub const NOTHING: Left = Left {
+/// No faults.
+pub const NOTHING: Budget = Budget {
     crashes: 0,
     lease_expiries: 0,
     lost_answers: 0,
@@ -62,111 +69,129 @@ pub const NOTHING: Left = Left {
     late_deletes: 0,
     repeated_deletes: 0,
     refusals: 0,
-    row_faults: 0,
+    row_errors: 0,
     puts: 0,
     extensions: 0,
-    holds: 0,
-    leftovers: 0,
+    content_locks: 0,
+    stranded_rows: 0,
 };
-/// A paste of body 0 that has expired, one that may at any time, and one of body 1.
+/// An expired paste of content 0, a live one (which can expire at any time), and an expired paste
+/// of content 1.
 pub const EXPIRED: Option<Row> = Some(Row::expired(0));
-pub const LIVE: Option<Row> = Some(Row::holding(0));
-const ANOTHER: Option<Row> = Some(Row::expired(1));
+pub const LIVE: Option<Row> = Some(Row::live(0));
+const EXPIRED_OTHER: Option<Row> = Some(Row::expired(1));
 
-/// Two pastes share a body and a third one joins them, while workers crash, or go on as zombies,
-/// and deletes come late and twice.
+/// Two pastes share content and a third one joins them, while workers crash or continue as zombies,
+/// and deletes are carried out late and twice.
 pub fn late_deletes() -> Protocol {
-    let left =
-        Left { lease_expiries: 1, crashes: 1, late_deletes: 1, repeated_deletes: 1, ..NOTHING };
-    night([EXPIRED, LIVE, None], left, &[(2, 0)]).showing(&[FENCED_OFF, LATE, BODY_BACK])
-}
-
-/// The Redis lock vanishes under a worker; owners extend at the last moment, and store the paste
-/// again under its old short code.
-pub fn vanishing_lock() -> Protocol {
-    let left = Left { lease_expiries: 2, lost_locks: 1, late_deletes: 1, extensions: 1, ..NOTHING };
-    night([EXPIRED, LIVE, None], left, &[(0, 0)]).showing(&[TWO_CLAIM, FENCED_OFF, LATE, EXTENDED])
-}
-
-/// Commits whose answer is lost: of claims, decrements and finishes, and of the writer.
-pub fn lost_answers() -> Protocol {
-    let left = Left { lost_answers: 2, lease_expiries: 1, late_deletes: 1, ..NOTHING };
-    let shows = &[LOST_CLAIM, LOST_DECREMENT, LOST_FINISH, FENCED_OFF, LATE];
-    night([EXPIRED, LIVE, None], left, &[(0, 0)]).showing(shows)
-}
-
-/// A commit is still under way when its connection is lost, and lands or does not, while its worker
-/// asks or is taken for expired, and pastes of the same body are stored and claimed.
-pub fn slow_commits() -> Protocol {
-    let left = Left { slow_commits: 1, lease_expiries: 1, ..NOTHING };
-    let shows = &[SLOW_CLAIM, SLOW_DECREMENT, SLOW_FINISH, DONE_ALREADY, FENCED_OFF];
-    night([EXPIRED, LIVE, None], left, &[(2, 0)]).showing(shows)
-}
-
-/// The same with rows that Postgres refuses to change, while workers crash and answers are lost.
-pub fn slow_failed_rows() -> Protocol {
-    let left = Left { slow_commits: 1, lost_answers: 1, row_faults: 1, crashes: 1, ..NOTHING };
-    let shows = &[SLOW_DECREMENT, SLOW_FINISH, DONE_ALREADY, ABANDONED, LOST_FAIL_ROWS];
-    night([EXPIRED, ANOTHER, None], left, &[]).showing(shows)
-}
-
-/// Workers crash around lost answers, and a body is stored twice while it is being erased.
-pub fn crashes() -> Protocol {
-    let left = Left { crashes: 1, lost_answers: 1, late_deletes: 1, ..NOTHING };
-    night([EXPIRED, None, None], left, &[(2, 0), (1, 0)]).showing(&[
-        LOST_DECREMENT,
+    let budget =
+        Budget { lease_expiries: 1, crashes: 1, late_deletes: 1, repeated_deletes: 1, ..NOTHING };
+    setting([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(&[
+        FENCED_OFF,
         LATE,
-        BODY_BACK,
+        STORED_AGAIN,
     ])
 }
 
-/// Keys that S3 refuses, and rows that Postgres refuses to change, in batches of two bodies.
+/// A worker loses the Redis lock; users extend a paste at the last moment, and store it again under
+/// its old short code.
+pub fn lost_redis_lock() -> Protocol {
+    let budget =
+        Budget { lease_expiries: 2, lost_locks: 1, late_deletes: 1, extensions: 1, ..NOTHING };
+    setting([EXPIRED, LIVE, None], budget, &[(0, 0)]).with_examples(&[
+        TWO_CLAIMERS,
+        FENCED_OFF,
+        LATE,
+        EXTENDED,
+    ])
+}
+
+/// Commits whose answer is lost: those of claims, decrements and finishes, and of the writer.
+pub fn lost_answers() -> Protocol {
+    let budget = Budget { lost_answers: 2, lease_expiries: 1, late_deletes: 1, ..NOTHING };
+    let examples = &[LOST_CLAIM, LOST_DECREMENT, LOST_FINISH, FENCED_OFF, LATE];
+    setting([EXPIRED, LIVE, None], budget, &[(0, 0)]).with_examples(examples)
+}
+
+/// A commit is still in flight when its connection is lost, and then lands or rolls back. Meanwhile
+/// its worker reads the claim back or loses its lease, and pastes of the same content are stored
+/// and claimed.
+pub fn slow_commits() -> Protocol {
+    let budget = Budget { slow_commits: 1, lease_expiries: 1, ..NOTHING };
+    let examples = &[SLOW_CLAIM, SLOW_DECREMENT, SLOW_FINISH, DONE_ALREADY, FENCED_OFF];
+    setting([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(examples)
+}
+
+/// The same with row errors in Postgres, while workers crash and answers are lost.
+pub fn slow_failed_rows() -> Protocol {
+    let budget = Budget { slow_commits: 1, lost_answers: 1, row_errors: 1, crashes: 1, ..NOTHING };
+    let examples = &[SLOW_DECREMENT, SLOW_FINISH, DONE_ALREADY, ABANDONED, LOST_FAIL_ROWS];
+    setting([EXPIRED, EXPIRED_OTHER, None], budget, &[]).with_examples(examples)
+}
+
+/// Workers crash around lost answers, and content is stored twice while it is being erased.
+pub fn crashes() -> Protocol {
+    let budget = Budget { crashes: 1, lost_answers: 1, late_deletes: 1, ..NOTHING };
+    setting([EXPIRED, None, None], budget, &[(2, 0), (1, 0)]).with_examples(&[
+        LOST_DECREMENT,
+        LATE,
+        STORED_AGAIN,
+    ])
+}
+
+/// Keys that S3 refuses and row errors in Postgres, in batches with two content rows.
 pub fn refusals() -> Protocol {
-    let left = Left { refusals: 1, row_faults: 1, lease_expiries: 1, releases: 1, ..NOTHING };
-    night([EXPIRED, EXPIRED, ANOTHER], left, &[]).showing(&[OWING, FENCED_OFF])
+    let budget = Budget { refusals: 1, row_errors: 1, lease_expiries: 1, releases: 1, ..NOTHING };
+    setting([EXPIRED, EXPIRED, EXPIRED_OTHER], budget, &[])
+        .with_examples(&[PENDING_RETRIED, FENCED_OFF])
 }
 
-/// Two claimed rows share a body whose count is too low; one of them may come back and be extended.
+/// Two claimed rows share content whose count is too low; one of them can be reset and extended.
 pub fn drift_in_progress() -> Protocol {
-    let left = Left { lease_expiries: 1, extensions: 1, late_deletes: 1, ..NOTHING };
-    let mut protocol = night([EXPIRED, EXPIRED, None], left, &[]).showing(&[FENCED_OFF]);
+    let budget = Budget { lease_expiries: 1, extensions: 1, late_deletes: 1, ..NOTHING };
+    let mut protocol = setting([EXPIRED, EXPIRED, None], budget, &[]).with_examples(&[FENCED_OFF]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
 }
 
-/// A transaction of others holds a body's content row, while batches with it are decremented, released
-/// and reset, and a paste joins.
-pub fn held_content() -> Protocol {
-    let left = Left { holds: 1, lease_expiries: 1, releases: 1, ..NOTHING };
-    night([EXPIRED, LIVE, None], left, &[(2, 0)]).showing(&[DEFERRED, FENCED_OFF])
+/// Another transaction locks a content row, while batches that reference it are decremented,
+/// released and reset, and another paste joins.
+pub fn locked_content_rows() -> Protocol {
+    let budget = Budget { content_locks: 1, lease_expiries: 1, releases: 1, ..NOTHING };
+    setting([EXPIRED, LIVE, None], budget, &[(2, 0)]).with_examples(&[DEFERRED, FENCED_OFF])
 }
 
-/// The same under a count that is too low: what waits for its content is not forgotten.
+/// The same with a count that is too low: the reference of a deferred row must still be found.
 pub fn drift_deferred() -> Protocol {
-    let left = Left { holds: 1, lease_expiries: 1, extensions: 1, ..NOTHING };
-    let mut protocol = night([EXPIRED, EXPIRED, None], left, &[]).showing(&[DEFERRED]);
+    let budget = Budget { content_locks: 1, lease_expiries: 1, extensions: 1, ..NOTHING };
+    let mut protocol = setting([EXPIRED, EXPIRED, None], budget, &[]).with_examples(&[DEFERRED]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
 }
 
-/// A trigger lets a row neither be deleted nor be put back, while workers die or go on as zombies.
-pub fn leftovers() -> Protocol {
-    let left = Left { leftovers: 1, crashes: 1, lease_expiries: 1, ..NOTHING };
-    let shows = &[LEFT_BY_FINISH, LEFT_BY_RESET, FENCED_OFF];
-    night([EXPIRED, EXPIRED, LIVE], left, &[]).showing(shows)
+/// A trigger lets a row be neither deleted nor reset, while workers die or continue as zombies.
+pub fn stranded_rows() -> Protocol {
+    let budget = Budget { stranded_rows: 1, crashes: 1, lease_expiries: 1, ..NOTHING };
+    let examples = &[STRANDED_BY_FINISH, STRANDED_BY_RESET, FENCED_OFF];
+    setting([EXPIRED, EXPIRED, LIVE], budget, &[]).with_examples(examples)
 }
 
-/// The same for rows whose objects S3 refuses, in batches of two bodies.
-pub fn kept_keys() -> Protocol {
-    let left = Left { leftovers: 1, refusals: 1, lease_expiries: 1, ..NOTHING };
-    night([EXPIRED, ANOTHER, None], left, &[]).showing(&[LEFT_BY_FINISH, LEFT_BY_RESET, OWING])
+/// The same for rows whose objects S3 refuses to delete, in batches with two content rows.
+pub fn stranded_rows_with_refused_keys() -> Protocol {
+    let budget = Budget { stranded_rows: 1, refusals: 1, lease_expiries: 1, ..NOTHING };
+    setting([EXPIRED, EXPIRED_OTHER, None], budget, &[]).with_examples(&[
+        STRANDED_BY_FINISH,
+        STRANDED_BY_RESET,
+        PENDING_RETRIED,
+    ])
 }
 
-/// Something else marked a row, and the count of its body is too low from the start.
+/// A row was marked by something other than the fleet, and the count of its content is too low from
+/// the start.
 pub fn drift() -> Protocol {
     let marked = EXPIRED.map(|row| Row { in_progress: true, ..row });
-    let left = Left { lease_expiries: 1, crashes: 1, late_deletes: 1, ..NOTHING };
-    let mut protocol = night([marked, LIVE, LIVE], left, &[]).showing(&[FENCED_OFF]);
+    let budget = Budget { lease_expiries: 1, crashes: 1, late_deletes: 1, ..NOTHING };
+    let mut protocol = setting([marked, LIVE, LIVE], budget, &[]).with_examples(&[FENCED_OFF]);
     protocol.start.content[0] = Some(Content { s3_key: 0, ref_count: 1 });
     protocol
 }

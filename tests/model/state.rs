@@ -1,11 +1,11 @@
-//! The world of the model: two tables and the claims, the bucket, and what each process remembers.
+//! The state of the model: two tables and the claims, the bucket, and what each process remembers.
 //! Everything is a small `Copy` value, since a check clones and hashes millions of them.
 
-use super::{backend::Backend, protocol::Commit};
+use super::{backend::Backend, budget::Budget};
 
 pub const PASTES: usize = 3;
-pub const BODIES: usize = 2;
-/// Two open claims of the two workers, and those that crashed workers or zombies left behind.
+pub const CONTENT_ROWS: usize = 2;
+/// One open claim for each of the two workers, and those that crashed workers or zombies left.
 pub const CLAIMS: usize = 4;
 pub const WORKERS: usize = 2;
 
@@ -45,35 +45,35 @@ impl Set {
     }
 }
 
-/// A row of `pastes`. `attempts` and `retry_at` only delay a row: here any due row may be claimed
-/// at any time, which is more than the fleet does.
+/// A row of `pastes`. `attempts` and `retry_at` only delay a row: in the model any due row can be
+/// claimed at any time, which includes everything that the fleet does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Row {
     pub expired: bool,
     pub in_progress: bool,
     pub claim: Option<u8>,
-    /// `content_hash`; `None`: this row no longer holds a reference.
-    pub body: Option<u8>,
+    /// `None`: this row has no reference any more.
+    pub content_hash: Option<u8>,
     pub pending_s3_key: Option<Key>,
 }
 
 impl Row {
-    pub const fn holding(body: u8) -> Self {
+    pub const fn live(hash: u8) -> Self {
         Self {
             expired: false,
             in_progress: false,
             claim: None,
-            body: Some(body),
+            content_hash: Some(hash),
             pending_s3_key: None,
         }
     }
 
-    pub const fn expired(body: u8) -> Self {
-        Self { expired: true, ..Self::holding(body) }
+    pub const fn expired(hash: u8) -> Self {
+        Self { expired: true, ..Self::live(hash) }
     }
 
-    /// Back to NOT_EXPIRED.
-    pub fn let_go(&mut self) {
+    /// Sets the status back to NOT_EXPIRED.
+    pub fn mark_not_expired(&mut self) {
         (self.in_progress, self.claim) = (false, None);
     }
 }
@@ -95,46 +95,48 @@ pub enum End {
 /// A row of `deletion_claims`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// The process whose UUID it carries; `None`: that process is no more.
+    /// The process whose UUID the claim carries; `None`: that process is dead.
     pub worker: Option<u8>,
     pub decremented: bool,
-    /// The key that each pending_owner owes. A paste has one body, so it is the pending_owner of one key at most.
+    /// The key that each pending owner must delete. A paste references one content row, so it owns
+    /// at most one pending key.
     pub pending_owners: [Option<Key>; PASTES],
     pub end: Option<End>,
 }
 
-/// What a worker knows of its claim: what RETURNING and the decrement told it, never the tables.
+/// What a worker knows about its claim: what RETURNING and the decrement returned, never the
+/// current state of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Memory {
     pub claim: u8,
     pub pastes: Set,
-    /// Forgotten after the decrement, which is the last to need it.
-    pub bodies: [Option<u8>; PASTES],
-    /// Objects still to delete, by the paste that owes each.
-    pub owes: [Option<Key>; PASTES],
-    /// Pastes whose object was refused.
+    /// Cleared after the decrement, the last step that needs it.
+    pub content_hashes: [Option<u8>; PASTES],
+    /// Objects still to delete, by the paste that owns each pending delete.
+    pub pending: [Option<Key>; PASTES],
+    /// Pastes whose object S3 refused to delete.
     pub bad: Set,
     pub phase: Phase,
 }
 
 impl Memory {
-    /// The pastes of the batch that hold this body.
-    pub fn holding(&self, body: Option<u8>) -> Set {
-        let holds = |paste: &usize| body.is_some() && self.bodies[*paste] == body;
-        self.pastes.iter().filter(holds).fold(Set::default(), Set::with)
+    /// Returns the pastes of the batch that reference this content.
+    pub fn referencing(&self, hash: Option<u8>) -> Set {
+        let references = |paste: &usize| hash.is_some() && self.content_hashes[*paste] == hash;
+        self.pastes.iter().filter(references).fold(Set::default(), Set::with)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Only a decrement that judges by an old snapshot has looked before it locks.
+    /// `counted`: the references that a decrement with a stale snapshot counted before its locks.
     Decrement {
-        looked: Option<[u8; BODIES]>,
+        counted: Option<[u8; CONTENT_ROWS]>,
     },
     Delete,
     Finish,
-    /// The step did not say that it succeeded: the claim must be read back.
-    Ask(Step, Doubt),
+    /// The step did not report success: the claim must be read back.
+    ReadBack(Step, Doubt),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,7 +149,7 @@ pub enum Step {
 pub enum Doubt {
     /// The fence matched no row.
     NotFenced,
-    /// The commit's answer was lost.
+    /// The answer to the commit was lost.
     NoAnswer,
 }
 
@@ -156,151 +158,116 @@ pub enum Doubt {
 pub enum Worker {
     Idle,
     /// Inside the claim's transaction: these rows are locked.
-    Picking(Set),
-    /// The claim's answer was lost.
-    AskClaims,
-    Holding(Memory),
+    RowsLocked(Set),
+    /// The answer to the claim's commit was lost.
+    ClaimUnconfirmed,
+    InBatch(Memory),
 }
 
 /// The paste service, storing one paste at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Writer {
     Idle,
-    /// The body is in the bucket; the transaction comes next. `before`: the uploads of earlier
-    /// tries, whose outcome is unknown.
+    /// The upload is in the bucket; the transaction comes next. `before`: the uploads of earlier
+    /// attempts whose outcome is unknown.
     Uploaded {
         key: Key,
         before: Set,
     },
-    /// The transaction's answer was lost; these are the uploads.
-    Unsure(Set),
+    /// The answer to the transaction was lost; these are its uploads.
+    InDoubt(Set),
     Dropping(Set),
 }
 
-/// What may still go wrong, or come in from outside: every entry is used up one by one, so that
-/// the state space is finite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Left {
-    pub crashes: u8,
-    /// Resets of claims whose worker lives: it was paused, and goes on as a zombie.
-    pub lease_expiries: u8,
-    pub lost_answers: u8,
-    /// Commits of workers that are still under way when their connection is lost.
-    pub slow_commits: u8,
-    pub lost_locks: u8,
-    pub releases: u8,
-    /// Deletes that time out and stay under way.
-    pub late_deletes: u8,
-    /// Deletes that are carried out once more.
-    pub repeated_deletes: u8,
-    /// Keys that S3 refuses to delete.
-    pub refusals: u8,
-    /// Writes that fail for a row of the batch (SQLSTATE classes 22 and 23).
-    pub row_faults: u8,
-    pub puts: u8,
-    pub extensions: u8,
-    /// Transactions of others that hold a content row for a while.
-    pub holds: u8,
-    /// Rows that a finish or a reset can neither delete nor change: a trigger refuses it.
-    pub leftovers: u8,
-}
-
-impl Left {
-    /// A commit whose answer does not come uses something up.
-    pub fn spend(&mut self, commit: Commit) {
-        match commit {
-            Commit::Heard => {}
-            Commit::Unheard | Commit::RolledBack => self.lost_answers -= 1,
-            Commit::UnderWay => self.slow_commits -= 1,
-        }
-    }
-}
-
-/// One state of everything.
+/// One state of the whole system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
     pub pastes: [Option<Row>; PASTES],
-    pub content: [Option<Content>; BODIES],
+    pub content: [Option<Content>; CONTENT_ROWS],
     pub claims: [Option<Claim>; CLAIMS],
-    /// Who has the Redis lock.
+    /// The worker that has the Redis lock.
     pub lock: Option<u8>,
     pub workers: [Worker; WORKERS],
-    /// A commit that is still under way.
+    /// A commit that is still in flight.
     pub backend: Option<Backend>,
-    /// The body whose content row a transaction of others holds locked.
-    pub held: Option<u8>,
-    /// Only a watchdog that goes by an earlier look remembers anything.
+    /// The content row that a transaction outside the fleet has locked.
+    pub locked_content: Option<u8>,
+    /// Only a watchdog with a stale claim read remembers anything.
     pub watchdog: Option<(u8, Claim)>,
     pub writer: Writer,
     pub bucket: Set,
-    /// Deletes that were sent and may be carried out at any time, whoever sent them.
-    pub under_way: Set,
+    /// Deletes that were sent and can be carried out at any time, even if the sender is dead.
+    pub in_flight: Set,
     pub next_key: Key,
-    pub left: Left,
+    pub budget: Budget,
 }
 
 impl State {
     pub fn claim(&self, slot: u8) -> &Claim {
-        self.claims[usize::from(slot)].as_ref().expect("a claim that somebody remembers is kept")
+        self.claims[usize::from(slot)]
+            .as_ref()
+            .expect("a claim that a row or a process refers to is kept")
     }
 
     pub fn claim_mut(&mut self, slot: u8) -> &mut Claim {
-        self.claims[usize::from(slot)].as_mut().expect("a claim that somebody remembers is kept")
+        self.claims[usize::from(slot)]
+            .as_mut()
+            .expect("a claim that a row or a process refers to is kept")
     }
 
-    /// Pastes that somebody's claim has locked and not yet committed.
+    /// Returns the pastes that a claim has locked and not yet committed.
     pub fn locked(&self) -> Set {
         self.workers.iter().fold(self.being_claimed(), |locked, worker| match worker {
-            Worker::Picking(pastes) => Set(locked.0 | pastes.0),
+            Worker::RowsLocked(pastes) => Set(locked.0 | pastes.0),
             _ => locked,
         })
     }
 
-    /// Whoever has the Redis lock does not claim any more: it crashed, and the lock will expire.
+    /// The worker that took the Redis lock is not claiming: it crashed, and the lock will expire.
     pub fn lock_is_abandoned(&self) -> bool {
-        let claiming = |holder| matches!(self.workers[usize::from(holder)], Worker::Picking(_));
+        let claiming = |holder| matches!(self.workers[usize::from(holder)], Worker::RowsLocked(_));
         self.lock.is_some_and(|holder: u8| !claiming(holder))
     }
 
-    /// Holds a reference: has a `content_hash`, and its claim, if any, has not been decremented.
-    pub fn holds(&self, row: &Row, body: u8) -> bool {
+    /// The row has a `content_hash`, and its claim, if any, has not been decremented.
+    pub fn references(&self, row: &Row, hash: u8) -> bool {
         let decremented = |slot| self.claim(slot).decremented;
-        row.body == Some(body) && !(row.in_progress && row.claim.is_some_and(decremented))
+        row.content_hash == Some(hash) && !(row.in_progress && row.claim.is_some_and(decremented))
     }
 
-    /// How many rows hold a body.
-    pub fn holders(&self, body: u8) -> u8 {
-        let holders = self.pastes.iter().flatten().filter(|row| self.holds(row, body)).count();
-        u8::try_from(holders).expect("few pastes")
+    /// Counts the rows that reference this content.
+    pub fn reference_count(&self, hash: u8) -> u8 {
+        let count = self.pastes.iter().flatten().filter(|row| self.references(row, hash)).count();
+        u8::try_from(count).expect("few pastes")
     }
 
-    /// In progress, but no open claim covers it.
-    pub fn is_stray(&self, row: &Row) -> bool {
+    /// The row is in progress, but not under an open claim.
+    pub fn is_stranded(&self, row: &Row) -> bool {
         row.in_progress && row.claim.is_none_or(|slot| self.claim(slot).end.is_some())
     }
 
-    /// Another transaction holds it, or a decrement under way.
-    pub fn content_is_locked(&self, body: u8) -> bool {
-        self.held == Some(body) || self.body_is_locked(body)
+    /// Another transaction has locked the content row, or a decrement in flight has.
+    pub fn content_is_locked(&self, hash: u8) -> bool {
+        self.locked_content == Some(hash) || self.is_being_decremented(hash)
     }
 
-    /// Closed claims that nobody remembers are history. Their ids may be given out again: no row
-    /// and no process can tell.
-    pub fn forget_history(&mut self) {
+    /// Drops closed claims that no row and no process refers to, so that their ids can be reused.
+    /// Nothing in the state can tell the difference.
+    pub fn drop_closed_claims(&mut self) {
         for slot in 0..CLAIMS {
             let closed = self.claims[slot].is_some_and(|claim| claim.end.is_some());
-            if closed && !self.remembered(slot) {
+            if closed && !self.is_referred_to(slot) {
                 self.claims[slot] = None;
             }
         }
     }
 
-    fn remembered(&self, slot: usize) -> bool {
+    fn is_referred_to(&self, slot: usize) -> bool {
         let by_row =
             self.pastes.iter().flatten().any(|row| row.claim.map(usize::from) == Some(slot));
         let by_worker = self.workers.iter().any(
-            |worker| matches!(worker, Worker::Holding(memory) if usize::from(memory.claim) == slot),
+            |worker| matches!(worker, Worker::InBatch(memory) if usize::from(memory.claim) == slot),
         );
-        by_row || by_worker || self.watchdog.is_some_and(|(looked, _)| usize::from(looked) == slot)
+        by_row || by_worker || self.watchdog.is_some_and(|(read, _)| usize::from(read) == slot)
     }
 }

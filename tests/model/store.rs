@@ -1,5 +1,5 @@
-//! S3: deletes take effect when they are carried out, which may be late, or twice, or long after
-//! whoever sent them is dead. Deleting what is not there is a success.
+//! S3: a delete takes effect when it is carried out, which can be late, twice, or long after its
+//! sender is dead. Deleting an object that does not exist succeeds.
 
 use super::{
     mistakes::Mistake,
@@ -8,61 +8,61 @@ use super::{
 };
 
 impl Protocol {
-    /// The next object that this batch must delete, and the paste that owes it.
-    pub fn next_owed(memory: &Memory) -> Option<(usize, Key)> {
-        let owed = (0..).zip(memory.owes).filter(|(paste, _)| !memory.bad.has(*paste));
-        owed.filter_map(|(paste, key)| Some((paste, key?))).next()
+    /// Returns the next object that this batch must delete, and the paste that owns the delete.
+    pub fn next_pending(memory: &Memory) -> Option<(usize, Key)> {
+        let pending = (0..).zip(memory.pending).filter(|(paste, _)| !memory.bad.has(*paste));
+        pending.filter_map(|(paste, key)| Some((paste, key?))).next()
     }
 
-    /// Sent, carried out, answered.
+    /// The delete is sent, carried out and answered.
     pub fn delete(&self, state: &mut State, worker: usize) {
-        let (paste, key) = Self::owed_by(state, worker);
+        let (paste, key) = Self::pending_of(state, worker);
         state.bucket.remove(key.into());
-        self.update(state, worker, |memory| memory.owes[paste] = None);
+        self.update(state, worker, |memory| memory.pending[paste] = None);
     }
 
-    /// Sent, but the answer does not come: the worker sends it again, releases or dies, and the
-    /// first one is still under way.
+    /// The delete is sent, but gets no answer: the worker sends it again, releases its claim or
+    /// dies, and the first delete is still in flight.
     pub fn delete_late(&self, state: &mut State, worker: usize) {
-        let (_, key) = Self::owed_by(state, worker);
-        state.left.late_deletes -= 1;
-        state.under_way.insert(key.into());
+        let (_, key) = Self::pending_of(state, worker);
+        state.budget.late_deletes -= 1;
+        state.in_flight.insert(key.into());
     }
 
-    /// A 4xx for this key: the row's own fault.
+    /// S3 answers this key with a 4xx: a row error.
     pub fn refuse(&self, state: &mut State, worker: usize) {
-        let (paste, _) = Self::owed_by(state, worker);
-        state.left.refusals -= 1;
+        let (paste, _) = Self::pending_of(state, worker);
+        state.budget.refusals -= 1;
         self.update(state, worker, |memory| memory.bad.insert(paste));
     }
 
     pub fn carry_out(&self, state: &mut State, key: Key) {
         state.bucket.remove(key.into());
-        state.under_way.remove(key.into());
+        state.in_flight.remove(key.into());
     }
 
     pub fn carry_out_and_repeat(&self, state: &mut State, key: Key) {
-        state.left.repeated_deletes -= 1;
+        state.budget.repeated_deletes -= 1;
         state.bucket.remove(key.into());
     }
 
-    fn owed_by(state: &State, worker: usize) -> (usize, Key) {
-        let Worker::Holding(memory) = &state.workers[worker] else {
+    fn pending_of(state: &State, worker: usize) -> (usize, Key) {
+        let Worker::InBatch(memory) = &state.workers[worker] else {
             panic!("worker {worker} deletes without a batch");
         };
-        Self::next_owed(memory).expect("worker deletes only what it owes")
+        Self::next_pending(memory).expect("a worker in this phase has a pending delete")
     }
 
-    /// When nothing more is owed, the next step follows.
+    /// When no delete is pending any more, the next step follows.
     fn update(&self, state: &mut State, worker: usize, update: impl Fn(&mut Memory)) {
-        let Worker::Holding(mut memory) = state.workers[worker] else {
+        let Worker::InBatch(mut memory) = state.workers[worker] else {
             return;
         };
         update(&mut memory);
-        if Self::next_owed(&memory).is_none() {
+        if Self::next_pending(&memory).is_none() {
             let early = self.has(Mistake::ObjectsFirst);
-            memory.phase = if early { Phase::Decrement { looked: None } } else { Phase::Finish };
+            memory.phase = if early { Phase::Decrement { counted: None } } else { Phase::Finish };
         }
-        state.workers[worker] = Worker::Holding(memory);
+        state.workers[worker] = Worker::InBatch(memory);
     }
 }

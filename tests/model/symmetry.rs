@@ -1,31 +1,30 @@
-//! Which of the two workers does something, and which number a claim got, makes no difference: of
-//! states that differ only in that, one is looked at.
+//! Symmetry reduction: which of the two workers takes a step, and which number a claim has, makes
+//! no difference. Of the states that differ only in that, one is explored.
 
 use super::state::{CLAIMS, State, Worker};
 
-/// The state with its workers in order, and its claims numbered in the order of the workers that
-/// remember them, then of the rows.
+/// Returns the state with its workers sorted, and its claims numbered in the order of the workers
+/// that remember them, then of the rows.
 pub fn representative(state: &State) -> State {
     let mut state = *state;
-    if looks(&state, 0) > looks(&state, 1) {
+    if fingerprint(&state, 0) > fingerprint(&state, 1) {
         swap_workers(&mut state);
     }
     renumber(&state)
 }
 
-/// What can be told of a worker without its number or its claim's: what it remembers, whether it
-/// has the lock or a commit under way, and for each paste and each claim that is its own, how far
-/// that is.
-fn looks(state: &State, worker: u8) -> impl Ord + use<> {
+/// Describes a worker without its own number or its claim's: what it remembers, whether it has the
+/// Redis lock or a commit in flight, and how far each paste and each claim of its own has come.
+fn fingerprint(state: &State, worker: u8) -> impl Ord + use<> {
     let mut remembers = state.workers[usize::from(worker)];
-    let mut held = None;
-    if let Worker::Holding(memory) = &mut remembers {
-        held = Some(std::mem::take(&mut memory.claim));
+    let mut current = None;
+    if let Worker::InBatch(memory) = &mut remembers {
+        current = Some(std::mem::take(&mut memory.claim));
     }
-    let own = |slot: u8| held == Some(slot) || state.claim(slot).worker == Some(worker);
-    let progress = |slot: u8| (held == Some(slot), state.claim(slot).decremented);
+    let own = |slot: u8| current == Some(slot) || state.claim(slot).worker == Some(worker);
+    let progress = |slot: u8| (current == Some(slot), state.claim(slot).decremented);
     let rows = state.pastes.map(|row| row?.claim.filter(|slot| own(*slot)).map(progress));
-    let end = held.map(|slot| (state.claim(slot).end, state.claim(slot).decremented));
+    let end = current.map(|slot| (state.claim(slot).end, state.claim(slot).decremented));
     let slow = state.backend.is_some_and(|backend| backend.worker == Some(worker));
     (remembers, state.lock == Some(worker), slow, end, rows)
 }
@@ -54,7 +53,7 @@ fn renumber(state: &State) -> State {
         known.expect("it has a number now")
     };
     for worker in &mut next.workers {
-        if let Worker::Holding(memory) = worker {
+        if let Worker::InBatch(memory) = worker {
             memory.claim = number(memory.claim);
         }
     }

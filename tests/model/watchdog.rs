@@ -1,7 +1,8 @@
-//! The watchdog, of the strongest kind: it may reset any open claim at any time.
+//! The watchdog, at its most aggressive: it can reset any open claim at any time.
 //!
 //! A reset is one step: its locking read takes the claim row, and every other write of that claim
-//! begins with the same row. It skips a claim that is locked, so it never comes in between.
+//! begins with the same row. A reset skips a locked claim, so it never interleaves with such a
+//! write.
 
 use super::{
     mistakes::Mistake,
@@ -10,24 +11,25 @@ use super::{
 };
 
 impl Protocol {
-    /// Claims of dead workers, and rows that something else marked, are reset sooner or later.
+    /// The claims of dead workers, and stranded rows, are reset sooner or later.
     pub fn watchdog_actions(&self, state: &State, actions: &mut Vec<Action>) {
         if self.has(Mistake::NoWatchdog) {
             return;
         }
         self.resets(state, actions, |claim| claim.worker.is_none());
         for paste in 0..PASTES {
-            // One whose content is locked would stay as it is.
-            let locked = |row: Row| row.body.is_some_and(|body| state.content_is_locked(body));
-            if state.pastes[paste].is_some_and(|row| state.is_stray(&row) && !locked(row)) {
+            // A row whose content row is locked would stay as it is.
+            let locked =
+                |row: Row| row.content_hash.is_some_and(|hash| state.content_is_locked(hash));
+            if state.pastes[paste].is_some_and(|row| state.is_stranded(&row) && !locked(row)) {
                 actions.push(Action::ResetStranded(paste));
             }
         }
     }
 
-    /// Claims whose worker is only paused.
+    /// Claims whose worker is only paused can be reset as well.
     pub fn watchdog_faults(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.left.lease_expiries > 0 {
+        if state.budget.lease_expiries > 0 {
             self.resets(state, actions, |claim| claim.worker.is_some());
         }
     }
@@ -38,70 +40,72 @@ impl Protocol {
             if !open || state.claim_is_locked(slot) {
                 continue;
             }
-            let looked = state.watchdog.is_some_and(|(looked, _)| looked == slot);
-            if self.has(Mistake::OldLookAtClaim) && !looked {
-                actions.push(Action::LookAtClaim(slot));
+            let has_read = state.watchdog.is_some_and(|(read, _)| read == slot);
+            if self.has(Mistake::StaleClaimRead) && !has_read {
+                actions.push(Action::ReadClaimEarly(slot));
             } else {
                 actions.push(Action::Reset(slot));
-                self.resets_leaving(state, slot, actions);
+                self.resets_stranding(state, slot, actions);
             }
         }
     }
 
     pub fn reset_expired(&self, state: &mut State, slot: u8) {
         if state.claim(slot).worker.is_some() {
-            state.left.lease_expiries -= 1;
+            state.budget.lease_expiries -= 1;
         }
-        // What the locking read returned; with the mistake, what an earlier look returned.
-        let looked = state.watchdog.take().map_or(*state.claim(slot), |(_, looked)| looked);
-        self.reset(state, slot, &looked);
+        // What the locking read returned; with the mistake, what an earlier read returned.
+        let read = state.watchdog.take().map_or(*state.claim(slot), |(_, read)| read);
+        self.reset(state, slot, &read);
     }
 
-    /// All pastes of the claim go back to NOT_EXPIRED, with their debts; the claim is fenced off.
-    /// Releasing is the same.
+    /// Resets all pastes of the claim to NOT_EXPIRED, with their pending object deletes, and ends
+    /// the claim, which fences off its worker. A release does the same.
     pub fn reset(&self, state: &mut State, slot: u8, locked: &Claim) {
         for paste in 0..PASTES {
             let Some(mut row) = state.pastes[paste].filter(|row| row.claim == Some(slot)) else {
                 continue;
             };
             if locked.decremented && !self.has(Mistake::NoMarker) {
-                row.body = None;
+                row.content_hash = None;
             }
-            if !self.has(Mistake::NoPendingOwners) {
+            if !self.has(Mistake::ResetDropsPendingKeys) {
                 row.pending_s3_key = locked.pending_owners[paste].or(row.pending_s3_key);
             }
-            state.pastes[paste] = Some(self.come_back(state, row));
+            state.pastes[paste] = Some(self.reset_row(state, row));
         }
         let claim = state.claim_mut(slot);
         (claim.end, claim.pending_owners) = (Some(End::Reset), [None; PASTES]);
     }
 
-    /// The trigger: a row comes back with its body, if that is still there. While others hold the
-    /// content row, it stays in progress under no claim, and keeps its reference.
-    pub fn come_back(&self, state: &State, mut row: Row) -> Row {
-        row.let_go();
-        let Some(body) = row.body else {
+    /// The trigger on `pastes`: a reset row keeps its reference only if its content still exists.
+    /// While the content row is locked, the row stays in progress under no claim, with its
+    /// reference.
+    pub fn reset_row(&self, state: &State, mut row: Row) -> Row {
+        row.mark_not_expired();
+        let Some(hash) = row.content_hash else {
             return row;
         };
-        row.in_progress = state.content_is_locked(body);
-        let gone = state.content[usize::from(body)].is_none();
-        if gone && !self.has(Mistake::ComesBackBlindly) {
-            row.body = None;
+        row.in_progress = state.content_is_locked(hash);
+        let gone = state.content[usize::from(hash)].is_none();
+        if gone && !self.has(Mistake::ResetsWithoutContentCheck) {
+            row.content_hash = None;
         }
         row
     }
 
-    /// What its claim has let go of, it does not hold again; a key that the claim kept for it goes along.
+    /// A stranded row does not regain a reference that its claim decremented; it takes over the key
+    /// that the claim kept for it.
     pub fn reset_stranded(&self, state: &mut State, paste: usize) {
         let mut row = state.pastes[paste].expect("the row is in progress");
         let decremented = row.claim.is_some_and(|slot| state.claim(slot).decremented);
-        if decremented && !self.has(Mistake::LeftoversKeepReferences) {
-            row.body = None;
+        if decremented && !self.has(Mistake::StrandedRowsKeepReferences) {
+            row.content_hash = None;
         }
         if let Some(slot) = row.claim {
             row.pending_s3_key =
                 state.claim_mut(slot).pending_owners[paste].take().or(row.pending_s3_key);
         }
-        state.pastes[paste] = Some(self.come_back(state, row));
+        state.pastes[paste] = Some(self.reset_row(state, row));
     }
 }

@@ -1,23 +1,23 @@
-//! Keys of any form: what S3 can hold under a key, the fleet can delete under it.
+//! Keys of any form: an object that S3 can store under a key, the fleet can delete.
 
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, prelude::*};
 
-use super::support::{Ago, Expires, Never, World, drain, hash, invariants::Expected};
+use crate::support::{Ago, Expires, Never, World, drain, hash, invariants::Expected};
 
-/// A key in several words, and whether its paste lives.
+/// A key, and whether its paste is live.
 #[derive(Debug, Clone)]
-pub struct Odd {
+pub struct OddKey {
     key: String,
-    lives: bool,
+    live: bool,
 }
 
-/// Letters of all scripts, and above all those that XML, URLs and logs must take care of. Without
-/// what XML cannot say (control characters, U+FFFE and U+FFFF): a listing cannot name it, so the
-/// checker would not know it. `tests/odd_keys.rs` has those.
+/// Generates letters of all scripts, mostly those that XML, URLs and logs must escape. Characters
+/// that XML cannot express (control characters, U+FFFE and U+FFFF) are left out: a listing cannot
+/// name them, so the checker would not find their objects. `tests/odd_keys.rs` covers those.
 fn letter() -> impl Strategy<Value = char> {
-    let any = any::<char>().prop_filter("XML cannot say it", |c| {
+    let any = any::<char>().prop_filter("XML cannot express it", |c| {
         !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}' | '/' | '\\')
     });
     let odd: Vec<char> =
@@ -25,36 +25,36 @@ fn letter() -> impl Strategy<Value = char> {
     prop_oneof![1 => any, 1 => prop::sample::select(odd), 1 => prop::char::range('a', 'z')]
 }
 
-/// Some keys, none a folder of another.
-pub fn keys() -> impl Strategy<Value = Vec<Odd>> {
+/// Generates some keys, none of which is a folder of another.
+pub fn keys() -> impl Strategy<Value = Vec<OddKey>> {
     let word = vec(letter(), 1..12).prop_map(String::from_iter);
     let key = (vec(word, 1..4), any::<bool>());
     vec(key, 1..6).prop_map(|keys| {
         let odd = keys
             .into_iter()
             .enumerate()
-            .map(|(n, (words, lives))| Odd { key: format!("k{n}/{}", words.join("/")), lives });
+            .map(|(n, (words, live))| OddKey { key: format!("k{n}/{}", words.join("/")), live });
         odd.collect()
     })
 }
 
-/// Puts a paste under each key that the store holds as it is, and drains. Says how many it held.
-pub async fn survive_the_round_trip(world: &World, keys: &[Odd]) -> Result<usize, String> {
+/// Puts a paste under each key that S3 stores unchanged, and drains. Returns how many it stored.
+pub async fn check_keys(world: &World, keys: &[OddKey]) -> Result<usize, String> {
     world.run_sql("TRUNCATE pastes, content, deletion_claims").await;
     world.seen.lock().expect("seen").clear();
-    for left in world.keys().await {
-        world.s3.delete_object().bucket(&world.bucket).key(left).send().await.expect("clean");
+    for old in world.keys().await {
+        world.s3.delete_object().bucket(&world.bucket).key(old).send().await.expect("clean");
     }
     for odd in keys {
         world.upload(&odd.key, &odd.key).await;
     }
-    let held = world.keys().await;
+    let stored = world.keys().await;
     let mut alive = BTreeMap::new();
-    for (n, odd) in keys.iter().enumerate().filter(|(_, odd)| held.contains(&odd.key)) {
+    for (n, odd) in keys.iter().enumerate().filter(|(_, odd)| stored.contains(&odd.key)) {
         let (code, expires): (String, Expires) =
-            (format!("p{n}"), if odd.lives { Never } else { Ago(60.0) });
+            (format!("p{n}"), if odd.live { Never } else { Ago(60.0) });
         world.put_row(&code, &hash(&odd.key), Some(&odd.key), odd.key.len(), expires).await;
-        if odd.lives {
+        if odd.live {
             alive.insert(code, odd.key.clone());
         }
     }
@@ -62,10 +62,10 @@ pub async fn survive_the_round_trip(world: &World, keys: &[Odd]) -> Result<usize
     if summary.rows_failed > 0 {
         return Err(format!("{summary:?}"));
     }
-    let in_doubt = keys.iter().map(|odd| odd.key.clone()).filter(|key| !held.contains(key));
+    let in_doubt = keys.iter().map(|odd| odd.key.clone()).filter(|key| !stored.contains(key));
     let expected = Expected { alive, in_doubt: in_doubt.collect(), ..Expected::default() };
     match world.store().check(&expected).await.violations {
-        wrong if wrong.is_empty() => Ok(held.len()),
+        wrong if wrong.is_empty() => Ok(stored.len()),
         wrong => Err(wrong.join("\n")),
     }
 }

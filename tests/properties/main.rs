@@ -1,86 +1,78 @@
-//! Whatever happens, in whatever order: random stories on real servers, against a plain in-memory
-//! reference.
+//! Property tests: random scenarios run on real servers and on a plain in-memory reference.
 //!
-//! A story is a random graph of pastes and bodies and a random sequence of claims, steps of claims
-//! (also out of order, twice, and by zombies), sweeps, writers, keys that S3 refuses, and of what the
-//! owners of the tables do: triggers that keep rows, rows deleted behind the fleet's back, locked
-//! content, claims ended by hand or forgotten. After every scene the tables and the bucket must be
-//! exactly as the reference says.
+//! A scenario starts from random pastes that share content. It then runs a random sequence of
+//! claims, steps of claims (also out of order, twice, and by zombies), sweeps, writers and keys
+//! that S3 refuses, and of what the owner of the tables does: triggers that refuse deletes, rows
+//! deleted outside the fleet, locked content rows, claims ended by hand or truncated. After every
+//! round the tables and the bucket must be exactly as the reference predicts.
 //!
-//! The same stories are played every time, unless told otherwise: see `support/random.rs`. A failure
-//! names the seed and shows the shortest story that fails, with what happened in it.
+//! Every run uses the same scenarios unless a seed is set: see `support/random.rs`. A failure
+//! prints the seed and the shortest scenario that fails, with the result of each step.
+//!
+//! `scenario` and `strategies` define what can happen, `run` and `resolve` run it, `reference` is
+//! the in-memory prediction, and `servers` is the real system.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod initial;
 mod keys;
-mod spellings;
-mod stories;
-mod story;
-
-mod plant;
-mod play;
-mod resolve;
-mod steps;
-
-mod finish;
-mod others;
-mod promises;
 mod reference;
-mod reset;
-mod verbs;
-
-mod meddle;
-mod observe;
-mod perform;
-mod stage;
+mod resolve;
+mod run;
+mod scenario;
+mod servers;
+mod spellings;
+mod step;
+mod strategies;
 
 use proptest::strategy::Strategy;
-use stage::{Haste, Stage};
-use story::Story;
+use scenario::Scenario;
+use servers::{Environment, LockWait};
 use support::random::check;
 use tokio::runtime::Runtime;
 
-/// Plays random stories, all on one stage: a database and a bucket for each would take longer.
-fn all_go_well(cases: u32, haste: Haste, stories: &impl Strategy<Value = Story>) {
+/// Runs random scenarios, all in one environment: a database and a bucket for each would take
+/// longer.
+fn assert_all_pass(cases: u32, lock_wait: LockWait, scenarios: &impl Strategy<Value = Scenario>) {
     let runtime = Runtime::new().expect("runtime");
-    let mut stage = runtime.block_on(Stage::build(haste));
-    check(cases, stories, |story| runtime.block_on(play::play(&mut stage, story)));
+    let mut env = runtime.block_on(Environment::build(lock_wait));
+    check(cases, scenarios, |scenario| runtime.block_on(run::run(&mut env, scenario)));
 }
 
 #[test]
-fn whatever_the_interleaving_the_tables_and_the_bucket_are_as_the_reference_says() {
-    all_go_well(60, Haste::DefersAtOnce, &stories::stories());
+fn tables_and_bucket_match_the_reference_after_every_step() {
+    assert_all_pass(60, LockWait::NoWait, &strategies::scenarios());
 }
 
 #[test]
-fn whatever_happens_at_the_same_time_comes_out_as_if_one_by_one() {
-    all_go_well(60, Haste::WaitsForLocks, &stories::crowded_stories());
+fn concurrent_steps_have_the_effect_of_some_serial_order() {
+    assert_all_pass(60, LockWait::TwoSeconds, &strategies::concurrent_scenarios());
 }
 
 #[test]
-fn whatever_is_wrong_with_the_counts_they_are_repaired_or_kept_as_the_reference_says() {
-    all_go_well(80, Haste::DefersAtOnce, &stories::drifted_stories());
+fn wrong_counts_are_repaired_or_kept_as_the_reference_predicts() {
+    assert_all_pass(80, LockWait::NoWait, &strategies::scenarios_with_drift());
 }
 
 #[test]
-fn whatever_key_the_bucket_holds_its_body_is_kept_while_it_lives_and_deleted_after() {
+fn an_object_under_any_key_is_kept_while_its_paste_lives_and_deleted_afterwards() {
     let runtime = Runtime::new().expect("runtime");
     let world = runtime.block_on(support::World::new());
-    let (mut held, mut all) = (0, 0);
+    let (mut stored, mut all) = (0, 0);
     check(25, &keys::keys(), |keys| {
         all += keys.len();
-        held += runtime.block_on(keys::survive_the_round_trip(&world, keys))?;
+        stored += runtime.block_on(keys::check_keys(&world, keys))?;
         Ok(())
     });
-    assert!(held * 10 > all * 9, "the store held only {held} of {all} keys as they were");
+    assert!(stored * 10 > all * 9, "S3 stored only {stored} of {all} keys unchanged");
 }
 
 #[test]
-fn whatever_spellings_a_key_has_its_object_stays_while_any_of_them_lives_and_goes_after() {
+fn an_object_with_several_key_spellings_is_kept_while_any_of_them_is_in_use() {
     let runtime = Runtime::new().expect("runtime");
     let world = runtime.block_on(support::World::new());
-    check(25, &spellings::users(), |users| {
-        runtime.block_on(spellings::spare_each_other(&world, users))
+    check(25, &spellings::uses(), |uses| {
+        runtime.block_on(spellings::check_spellings(&world, uses))
     });
 }

@@ -1,61 +1,68 @@
-//! The reference: what the tables and the bucket must say, in plain maps. It knows no SQL, no S3
-//! and nothing of the product's code; what its steps do is in `verbs`.
+//! The reference: what the tables and the bucket must contain, in plain maps. It uses no SQL, no S3
+//! and none of the product's code. `batch`, `finish` and `reset` apply the steps of claims to it,
+//! `outside` those of writers and operators.
+
+pub mod batch;
+mod finish;
+mod invariants;
+mod outside;
+mod reset;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::story::Owner;
+use crate::scenario::OwnerTrigger;
 
 /// Failures before a paste becomes a dead letter, in the workers' settings.
 pub const MAX_ATTEMPTS: i16 = 4;
-/// The batch size in the settings; claims ask for any size.
+/// The batch size in the settings; claims request any size.
 pub const BATCH_SIZE: u32 = 20;
 /// The longest backoff in seconds; low enough to be reached.
 pub const BACKOFF_CAP: i64 = 8;
-/// Model time of what happens by Postgres' own clock, later than all planted times.
+/// The scenario time of events that use Postgres' clock, later than all initial times.
 const NOW: i64 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     NotExpired,
-    /// In progress, by this claim or by something else.
+    /// In progress under this claim, or marked by something other than the fleet.
     InProgress(Option<i64>),
-    /// In progress, by a claim of this number that nobody remembers.
-    Stale(i64),
+    /// In progress under a claim id that has no claim row any more.
+    UnknownClaim(i64),
     Deleted,
 }
 
-/// A time of a row. Past times are seconds of the story's own clock.
+/// A time of a row. Past times are seconds of the scenario's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     Unset,
     Past(i64),
-    /// Not before so many seconds after it was set.
+    /// This many seconds after it was set.
     Later(i64),
     /// A dead letter.
     Infinity,
 }
 
-/// What `last_error` speaks of.
+/// The kind of error in `last_error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
-    Nobody,
+pub enum LastError {
+    None,
     Worker,
     S3,
     /// The owner's trigger.
-    Owner,
-    /// A transaction that holds its content row.
+    OwnerTrigger,
+    /// A transaction that locks its content row.
     Locked,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paste {
     pub status: Status,
-    pub body: Option<u8>,
+    pub content_id: Option<u8>,
     pub pending_s3_key: Option<String>,
     pub attempts: i16,
     pub expires: When,
     pub retry: When,
-    pub blame: Blame,
+    pub last_error: LastError,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +71,7 @@ pub struct Content {
     pub ref_count: i32,
 }
 
-/// What a claim row says.
+/// The claim row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lease {
     pub worker: usize,
@@ -74,31 +81,32 @@ pub struct Lease {
     pub decremented: bool,
     pub finished: bool,
     pub reset: bool,
-    /// The paste that owes each unreferenced key. After its end: those that could not take it over.
+    /// The paste that owns each pending object delete. After the claim's end: those that no row
+    /// took over.
     pub pending_owners: BTreeMap<String, String>,
     pub rows_deleted: Option<u64>,
 }
 
-/// A paste as its claimer knows it.
+/// A paste as the claim returned it to its worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    pub body: Option<u8>,
+pub struct ClaimedPaste {
+    pub content_id: Option<u8>,
     pub pending_s3_key: Option<String>,
     pub attempts: i16,
 }
 
-/// A claim: its row, and what its worker has in hand.
+/// A claim: its row, and what its worker knows.
 #[derive(Debug, Clone, Default)]
 pub struct Claim {
     pub lease: Lease,
-    pub taken: BTreeMap<String, Taken>,
+    pub claimed: BTreeMap<String, ClaimedPaste>,
     pub last_due: i64,
-    /// The bodies that were stored when it was made; one that is stored again is another.
+    /// The keys of the content rows when it was made. Content that is stored again has another key.
     pub stored: BTreeSet<String>,
     pub bytes: i64,
-    /// The unreferenced keys with their pending_owners, once its worker has decremented.
-    pub in_hand: Option<BTreeMap<String, String>>,
-    /// The keys that S3 refused and who owes them, once its worker has deleted the others.
+    /// The keys of unreferenced content with their owners, once its worker has decremented.
+    pub unreferenced_keys: Option<BTreeMap<String, String>>,
+    /// The keys that S3 refused with their owners, once its worker has deleted the others.
     pub refused: Option<BTreeMap<String, String>>,
 }
 
@@ -108,53 +116,53 @@ impl Claim {
     }
 }
 
-/// The whole world, as it must be.
+/// The whole expected state.
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
     pub pastes: BTreeMap<String, Paste>,
     pub content: BTreeMap<u8, Content>,
     pub objects: BTreeSet<String>,
     pub claims: BTreeMap<i64, Claim>,
-    /// S3 refuses keys with this text.
+    /// S3 refuses keys that contain this text.
     pub refusing: Option<String>,
-    /// Claims whose lock somebody holds just now: a sweep passes them by.
-    pub locked: BTreeSet<i64>,
-    /// The body whose content row somebody holds just now.
-    pub held: Option<u8>,
+    /// Claims that another transaction locks at the moment: a sweep skips them.
+    pub locked_claims: BTreeSet<i64>,
+    /// The content row that another transaction locks at the moment.
+    pub locked_content: Option<u8>,
     /// What the owner's trigger does to the DELETE of some pastes.
-    pub owner: Option<Owner>,
-    /// The rows that really owe each key, for where the product may choose.
-    pub chosen: BTreeMap<String, BTreeSet<String>>,
+    pub owner: Option<OwnerTrigger>,
+    /// The rows that have each pending key in the tables, for where the product is free to choose.
+    pub actual_owners: BTreeMap<String, BTreeSet<String>>,
     /// Uploads so far: no key is used twice.
     pub uploads: u32,
     pub clock: i64,
 }
 
-/// What can be seen of it from outside.
+/// The part of it that can be observed on the servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub pastes: BTreeMap<String, Paste>,
     pub content: BTreeMap<u8, Content>,
     pub objects: BTreeSet<String>,
     pub claims: BTreeMap<i64, Lease>,
-    /// What is due, in the order in which it is due.
+    /// The due pastes, longest overdue first.
     pub queue: Vec<String>,
 }
 
 impl Paste {
-    pub fn new(body: Option<u8>, expires: When) -> Self {
+    pub fn new(content_id: Option<u8>, expires: When) -> Self {
         Self {
             status: Status::NotExpired,
-            body,
+            content_id,
             pending_s3_key: None,
             attempts: 0,
             expires,
             retry: When::Unset,
-            blame: Blame::Nobody,
+            last_error: LastError::None,
         }
     }
 
-    /// When it may be claimed, if that time has come.
+    /// Returns the time since when it is due, if it is.
     pub fn due(&self) -> Option<i64> {
         match (self.status, self.expires, self.retry) {
             (Status::NotExpired, When::Past(at), When::Unset) => Some(at),
@@ -167,14 +175,14 @@ impl Paste {
         matches!(self.expires, When::Past(_))
     }
 
-    /// It is whole, and nobody has begun to delete it.
+    /// It has its reference, and is not being deleted.
     pub fn can_be_changed(&self) -> bool {
-        self.status == Status::NotExpired && self.body.is_some()
+        self.status == Status::NotExpired && self.content_id.is_some()
     }
 }
 
-/// Only whether a time has come can be compared.
-fn seen(when: When) -> When {
+/// Reduces a time to what can be compared: whether it has come.
+fn reduced(when: When) -> When {
     match when {
         When::Past(_) => When::Past(0),
         When::Later(_) => When::Later(0),
@@ -185,8 +193,8 @@ fn seen(when: When) -> When {
 impl Reference {
     pub fn state(&self) -> State {
         let flat = |paste: &Paste| Paste {
-            expires: seen(paste.expires),
-            retry: seen(paste.retry),
+            expires: reduced(paste.expires),
+            retry: reduced(paste.retry),
             ..paste.clone()
         };
         State {
@@ -198,7 +206,7 @@ impl Reference {
         }
     }
 
-    /// What is due, the longest overdue first.
+    /// Returns the due pastes, longest overdue first.
     pub fn queue(&self) -> Vec<(i64, String)> {
         let due = |(code, paste): (&String, &Paste)| Some((paste.due()?, code.clone()));
         let mut queue: Vec<_> = self.pastes.iter().filter_map(due).collect();
@@ -206,56 +214,63 @@ impl Reference {
         queue
     }
 
-    /// Keys that only a claim remembers which is over: their objects stay until their rows come back.
-    pub fn kept_keys(&self) -> BTreeSet<String> {
-        let going = self.pastes.values().filter(|paste| paste.has_expired());
-        let owed: BTreeSet<&String> =
-            going.filter_map(|paste| paste.pending_s3_key.as_ref()).collect();
+    /// Returns the keys that only an ended claim has: their objects stay until their rows are
+    /// reset.
+    pub fn keys_kept_by_claims(&self) -> BTreeSet<String> {
+        let expired = self.pastes.values().filter(|paste| paste.has_expired());
+        let pending: BTreeSet<&String> =
+            expired.filter_map(|paste| paste.pending_s3_key.as_ref()).collect();
         let ended = self.claims.values().filter(|claim| !claim.is_open());
         let kept = ended.flat_map(|claim| claim.lease.pending_owners.keys());
-        kept.filter(|key| !owed.contains(key)).cloned().collect()
+        kept.filter(|key| !pending.contains(key)).cloned().collect()
     }
 
-    /// The next moment of Postgres' own clock.
+    /// Returns the next moment of Postgres' clock.
     pub fn tick(&mut self) -> i64 {
         self.clock += 1;
         NOW + self.clock
     }
 
-    /// A key that was never used before.
-    pub fn fresh_key(&mut self, body: u8) -> String {
+    /// Returns a key that was never used before.
+    pub fn fresh_key(&mut self, content_id: u8) -> String {
         self.uploads += 1;
-        format!("b{body}/{}", self.uploads)
+        format!("b{content_id}/{}", self.uploads)
     }
 
-    /// How many pastes hold this body: all but those that are gone or on their way out.
-    pub fn holders(&self, body: u8) -> i32 {
-        let holds = |paste: &&Paste| match paste.status {
+    /// Counts the pastes that reference this content: all except tombstones and decremented rows.
+    pub fn reference_count(&self, content_id: u8) -> i32 {
+        let counts = |paste: &&Paste| match paste.status {
             Status::Deleted => false,
-            // Of a claim that nobody remembers nobody knows better.
-            Status::Stale(_) => true,
+            // Without a claim row, the row's own reference is all there is to go by.
+            Status::UnknownClaim(_) => true,
             Status::InProgress(Some(claim)) => !self.claims[&claim].lease.decremented,
             _ => true,
         };
-        let holders = self.pastes.values().filter(|paste| paste.body == Some(body)).filter(holds);
-        i32::try_from(holders.count()).expect("a small story")
+        let references = self
+            .pastes
+            .values()
+            .filter(|paste| paste.content_id == Some(content_id))
+            .filter(counts);
+        i32::try_from(references.count()).expect("a small scenario")
     }
 
-    /// A paste that the fleet has not claimed holds it.
-    pub fn is_needed(&self, body: u8) -> bool {
+    /// A paste that the fleet has not claimed references this content.
+    pub fn is_needed(&self, content_id: u8) -> bool {
         let unclaimed = [Status::NotExpired, Status::InProgress(None)];
-        let needs = |paste: &Paste| unclaimed.contains(&paste.status) && paste.body == Some(body);
+        let needs = |paste: &Paste| {
+            unclaimed.contains(&paste.status) && paste.content_id == Some(content_id)
+        };
         self.pastes.values().any(needs)
     }
 
-    /// The owner's trigger does not let this paste be deleted.
-    pub fn owner_keeps(&self, code: &str) -> bool {
+    /// The owner's trigger refuses the DELETE of this paste.
+    pub fn trigger_protects(&self, code: &str) -> bool {
         let number = code.strip_prefix('p').and_then(|number| number.parse::<u32>().ok());
         self.owner.is_some() && number.is_some_and(|number| number % 4 == 3)
     }
 }
 
-/// The square of the attempts in seconds, up to the cap.
+/// Returns the square of the attempts in seconds, up to the cap.
 pub fn backoff(attempts: i16) -> When {
     let attempts = i64::from(attempts);
     When::Later((attempts * attempts).min(BACKOFF_CAP))

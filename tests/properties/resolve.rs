@@ -1,17 +1,17 @@
-//! What an action means here and now: the numbers of a story become claims and pastes.
+//! Resolves actions to steps: the numbers of a scenario become claims and pastes.
 
-use super::{
-    play::Play,
+use crate::{
     reference::{Paste, Status, When},
-    steps::Step,
-    story::{Action, Keys, Until},
+    run::Run,
+    scenario::{Action, Keys, Until},
+    step::Step,
 };
 
-/// What is put later has expired earlier: nothing says that due times only grow.
+/// Later puts get earlier expiry times: due times need not grow with time.
 const LATEST_PUT: i64 = 5000;
 
-impl Play<'_> {
-    /// The step that the action is. `None`: there is nothing to do it to.
+impl Run<'_> {
+    /// Returns the step for this action, or `None` if there is nothing to apply it to.
     pub async fn resolve(&mut self, action: &Action, second: i64, alone: bool) -> Option<Step> {
         let step = match action {
             Action::Claim { worker, size, busy, marked } => {
@@ -22,14 +22,14 @@ impl Play<'_> {
             Action::Decrement(which) => Step::Decrement(self.claim(*which)?),
             Action::DeleteObjects(which) => {
                 let id = self.claim(*which)?;
-                self.reference.claims[&id].in_hand.as_ref()?;
+                self.reference.claims[&id].unreferenced_keys.as_ref()?;
                 Step::DeleteObjects(id)
             }
             Action::Finish(which) => self.finish(*which, alone)?,
             Action::Release(which) => Step::Release(self.claim(*which)?),
             Action::ExpireLease(which) => Step::ExpireLease(self.claim(*which)?),
             Action::Sweep => Step::Sweep,
-            Action::Lapse(which) => {
+            Action::ExpireAndSweep(which) => {
                 self.expire_lease(self.claim(*which)?).await;
                 Step::Sweep
             }
@@ -37,30 +37,30 @@ impl Play<'_> {
                 let waiting = self.waiting(second);
                 (!waiting.is_empty()).then_some(Step::EndBackoff(waiting))?
             }
-            Action::Put { code, body, until } => Step::Put {
+            Action::Put { code, content_id, until } => Step::Put {
                 code: format!("p{code}"),
-                body: *body,
-                key: self.reference.fresh_key(*body),
+                content_id: *content_id,
+                key: self.reference.fresh_key(*content_id),
                 expires: when(*until, LATEST_PUT - second),
             },
-            Action::Extend { paste, until, plainly } => Step::Extend {
+            Action::Extend { paste, until, plain_update } => Step::Extend {
                 code: self.paste(*paste),
                 expires: when(*until, second),
-                plainly: *plainly,
+                plain_update: *plain_update,
             },
             Action::ExpireNow(paste) => Step::ExpireNow(self.paste(*paste)),
             Action::Refuse(keys) => self.refuse(*keys)?,
-            Action::Remove(which) => self.remove(*which)?,
-            Action::PutBack(which) => self.put_back(*which)?,
+            Action::DeleteRow(which) => self.delete_row(*which)?,
+            Action::ResetByHand(which) => self.reset_by_hand(*which)?,
             Action::EndByHand { claim, finished } => self.end_by_hand(*claim, *finished)?,
-            Action::ForgetClaims => self.can_forget_claims().then_some(Step::ForgetClaims)?,
-            Action::ReleaseHeld(which, body) => {
-                self.held(*body, Step::Release(self.claim(*which)?))
+            Action::TruncateClaims => self.can_truncate_claims().then_some(Step::TruncateClaims)?,
+            Action::ReleaseWhileLocked(which, content_id) => {
+                self.while_locked(*content_id, Step::Release(self.claim(*which)?))
             }
-            Action::SweepHeld(body) => self.held(*body, Step::Sweep),
-            Action::LapseHeld(which, body) => {
+            Action::SweepWhileLocked(content_id) => self.while_locked(*content_id, Step::Sweep),
+            Action::ExpireAndSweepWhileLocked(which, content_id) => {
                 self.expire_lease(self.claim(*which)?).await;
-                self.held(*body, Step::Sweep)
+                self.while_locked(*content_id, Step::Sweep)
             }
         };
         Some(step)
@@ -71,19 +71,19 @@ impl Play<'_> {
         self.claims.iter().rev().find(own).copied()
     }
 
-    /// A finish that is due, or one that comes before the decrement.
+    /// A finish after the deletes, or one before the decrement.
     fn finish(&self, which: usize, alone: bool) -> Option<Step> {
         let id = self.claim(which)?;
         let claim = &self.reference.claims[&id];
-        // Too early is refused only as long as nobody else decrements the claim.
-        let early = claim.in_hand.is_none() && (alone || claim.lease.reset);
+        // A finish before the decrement is refused only if no concurrent step decrements the claim.
+        let early = claim.unreferenced_keys.is_none() && (alone || claim.lease.reset);
         (early || claim.refused.is_some()).then_some(Step::Finish(id))
     }
 
     fn refuse(&self, keys: Keys) -> Option<Step> {
         let text = match keys {
             Keys::None => None,
-            Keys::OfBody(body) => Some(format!("b{body}/")),
+            Keys::OfContent(content_id) => Some(format!("b{content_id}/")),
             Keys::All => Some("/".into()),
         };
         (self.reference.refusing != text).then_some(Step::Refuse(text))
@@ -94,83 +94,84 @@ impl Play<'_> {
         (claims > 0).then(|| self.claims[claims - 1 - which % claims])
     }
 
-    /// The next step of a claim that is not finished.
+    /// Returns the next step of a claim that is not finished.
     fn next_step(&self, which: usize) -> Option<Step> {
         let unfinished = |id: &&i64| !self.reference.claims[*id].lease.finished;
         let unfinished: Vec<i64> = self.claims.iter().filter(unfinished).copied().collect();
         let id = *unfinished.get(which % unfinished.len().max(1))?;
         let claim = &self.reference.claims[&id];
-        Some(match (&claim.in_hand, &claim.refused) {
+        Some(match (&claim.unreferenced_keys, &claim.refused) {
             (None, _) => Step::Decrement(id),
             (Some(_), None) => Step::DeleteObjects(id),
             (Some(_), Some(_)) => Step::Finish(id),
         })
     }
 
-    /// A paste, those that can still be changed first; or none.
+    /// Returns a paste, those that can still be changed first, or a short code that does not exist.
     fn paste(&self, which: usize) -> String {
-        let (whole, others): (Vec<_>, Vec<_>) =
+        let (changeable, others): (Vec<_>, Vec<_>) =
             self.reference.pastes.iter().partition(|(_, paste)| paste.can_be_changed());
-        let named = whole.into_iter().chain(others).nth(which);
-        named.map_or_else(|| "nowhere".into(), |(code, _)| code.clone())
+        let named = changeable.into_iter().chain(others).nth(which);
+        named.map_or_else(|| "missing".into(), |(code, _)| code.clone())
     }
 
-    /// While somebody holds this body, if there is anything to hold.
-    fn held(&self, body: u8, step: Step) -> Step {
-        match self.reference.content.contains_key(&body) {
-            true => Step::Holding(body, Box::new(step)),
+    /// Runs the step while this content row is locked, if it exists.
+    fn while_locked(&self, content_id: u8, step: Step) -> Step {
+        match self.reference.content.contains_key(&content_id) {
+            true => Step::WhileLocked(content_id, Box::new(step)),
             false => step,
         }
     }
 
-    /// A row that something else deletes. Where counts must stay right, one that holds nothing and
-    /// owes nothing: for the others whoever deletes them is to blame.
-    fn remove(&self, which: usize) -> Option<Step> {
-        let holds_nothing = |paste: &Paste| match paste.status {
+    /// A row to delete outside the fleet. Where counts must stay right, only a row without a
+    /// reference and without a pending delete: deleting any other breaks the writer's contract.
+    fn delete_row(&self, which: usize) -> Option<Step> {
+        let has_no_reference = |paste: &Paste| match paste.status {
             Status::InProgress(Some(id)) => self.reference.claims[&id].lease.decremented,
-            Status::InProgress(None) | Status::Stale(_) => false,
-            Status::NotExpired | Status::Deleted => paste.body.is_none(),
+            Status::InProgress(None) | Status::UnknownClaim(_) => false,
+            Status::NotExpired | Status::Deleted => paste.content_id.is_none(),
         };
-        let harmless = |paste: &Paste| paste.pending_s3_key.is_none() && holds_nothing(paste);
+        let harmless = |paste: &Paste| paste.pending_s3_key.is_none() && has_no_reference(paste);
         let (claimed, others): (Vec<_>, Vec<_>) = (self.reference.pastes.iter())
             .filter(|(_, paste)| !self.right_counts || harmless(paste))
             .partition(|(_, paste)| matches!(paste.status, Status::InProgress(Some(_))));
         let pool = if claimed.is_empty() { others } else { claimed };
         let (code, paste) = pool.get(which % pool.len().max(1))?;
-        Some(Step::Remove { code: (*code).clone(), found: paste.status })
+        Some(Step::DeleteRow { code: (*code).clone(), found: paste.status })
     }
 
-    /// A row in progress.
-    fn put_back(&self, which: usize) -> Option<Step> {
-        let is_going =
-            |paste: &Paste| matches!(paste.status, Status::InProgress(_) | Status::Stale(_));
-        let rows = self.reference.pastes.iter().filter(|(_, paste)| is_going(paste));
+    /// A row in progress, to be reset by hand.
+    fn reset_by_hand(&self, which: usize) -> Option<Step> {
+        let in_progress =
+            |paste: &Paste| matches!(paste.status, Status::InProgress(_) | Status::UnknownClaim(_));
+        let rows = self.reference.pastes.iter().filter(|(_, paste)| in_progress(paste));
         let rows: Vec<_> = rows.collect();
         let (code, paste) = rows.get(which % rows.len().max(1))?;
-        Some(Step::PutBack { code: (*code).clone(), found: paste.status })
+        Some(Step::ResetByHand { code: (*code).clone(), found: paste.status })
     }
 
-    /// A claim that is not decremented can only be marked as reset: its worker would wait for ever for
-    /// the decrement of a finished one.
+    /// A claim that is not decremented can only be marked as reset: if it were marked as finished,
+    /// its worker would wait forever for the decrement.
     fn end_by_hand(&self, which: usize, finished: bool) -> Option<Step> {
         let id = self.claim(which)?;
         let finished = finished && self.reference.claims[&id].lease.decremented;
         Some(Step::EndByHand { claim: id, finished })
     }
 
-    /// Where counts must stay right and nothing may be lost, no claim may know more than its rows.
-    fn can_forget_claims(&self) -> bool {
-        let tells = |paste: &Paste| match paste.status {
+    /// Where counts must stay right and no object may be lost, no claim may hold information that
+    /// its rows lack.
+    fn can_truncate_claims(&self) -> bool {
+        let is_decremented = |paste: &Paste| match paste.status {
             Status::InProgress(Some(id)) => self.reference.claims[&id].lease.decremented,
             _ => false,
         };
-        let owes = self.reference.claims.values().any(|claim| {
+        let has_pending = self.reference.claims.values().any(|claim| {
             claim.lease.pending_owners.keys().any(|k| self.reference.objects.contains(k))
         });
-        !self.right_counts || !owes && !self.reference.pastes.values().any(tells)
+        !self.right_counts || !has_pending && !self.reference.pastes.values().any(is_decremented)
     }
 
-    /// Everything that backs off, with the times at which it becomes due now.
+    /// Returns all rows that back off, with the times at which they become due.
     pub fn waiting(&self, second: i64) -> Vec<(String, i64)> {
         let waits = |paste: &Paste| {
             let waits = [Status::NotExpired, Status::InProgress(None)].contains(&paste.status);

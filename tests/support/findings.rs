@@ -1,20 +1,21 @@
-//! What `cleanupctl doctor` says, to be checked.
+//! Runs `cleanupctl doctor` and checks its findings.
 
 use serde_json::Value;
 
 use super::process::{Ended, Process};
 
-/// What it said.
+/// The output of `cleanupctl doctor --format json`.
 pub struct Findings(pub Ended);
 
 impl Findings {
+    /// Returns the finding of this check.
     pub fn of(&self, check: &str) -> Value {
         let all = self.0.json()["findings"].as_array().expect("findings").clone();
         let found = all.into_iter().find(|finding| finding["check"] == check);
         found.unwrap_or_else(|| panic!("no {check} in {}", self.0.stdout()))
     }
 
-    /// Checks the verdict of a check, and that its line has these words.
+    /// Asserts the verdict of a check, and that its finding contains these words.
     #[track_caller]
     pub fn assert_says(&self, check: &str, verdict: &str, words: &[&str]) {
         let finding = self.of(check);
@@ -22,11 +23,15 @@ impl Findings {
         for word in words {
             assert!(finding.to_string().contains(word), "{word:?} is not in {finding}");
         }
-        let excused = matches!(verdict, "ok" | "left_out");
-        assert_eq!(finding["remedy"].is_null(), excused, "a remedy for whatever needs one");
+        let needs_no_remedy = matches!(verdict, "ok" | "left_out");
+        assert_eq!(
+            finding["remedy"].is_null(),
+            needs_no_remedy,
+            "a remedy if and only if needed: {finding}"
+        );
     }
 
-    /// All other checks are ok, or these.
+    /// Asserts the exit code, and that all checks are ok except these.
     #[track_caller]
     pub fn assert_only(&self, code: i32, exceptions: &[&str]) {
         assert_eq!((self.0.code(), self.0.stderr()), (code, String::new()));
@@ -41,7 +46,7 @@ pub async fn diagnose(doctor: Process) -> Findings {
     diagnose_with(doctor, &[]).await
 }
 
-/// With arguments of its own.
+/// Runs `doctor` with additional arguments.
 pub async fn diagnose_with(doctor: Process, args: &[&str]) -> Findings {
     Findings(doctor.args(&["doctor", "--format", "json"]).args(args).output().await)
 }

@@ -1,5 +1,5 @@
-//! The promises, checked from outside by whoever puts the fleet under stress. Shares no query with
-//! the product: the tables are read whole and judged here.
+//! The one checker of all guarantees, used by every test that puts the fleet under stress. It
+//! shares no query with the product: it reads the tables whole and judges them here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,30 +19,30 @@ pub struct Store {
     pub database_url: String,
     pub s3: S3,
     pub bucket: String,
-    /// What was seen to go wrong while it happened.
+    /// Violations that were observed while the fleet was running.
     pub seen: Arc<Mutex<Vec<String>>>,
 }
 
-/// What must be there, and what may be there, when all is quiet.
+/// What must exist, and what may exist, when no work is in progress.
 #[derive(Debug, Default, Clone)]
 pub struct Expected {
-    /// Pastes that nobody expired, with the bodies that their writers uploaded.
+    /// Pastes that have not expired, with the bodies that their writers uploaded.
     pub alive: BTreeMap<String, String>,
-    /// Expired pastes may be left: nobody has drained.
+    /// Expired pastes may be left: no run has drained them.
     pub backlog: bool,
-    /// Expired pastes that are left for a person.
+    /// Expired pastes that are left for an operator.
     pub dead_letters: BTreeSet<String>,
-    /// Uploads of writers that died before they knew whether they had stored anything.
+    /// Uploads of writers that died before they knew the outcome of their put.
     pub in_doubt: BTreeSet<String>,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub pastes: usize,
-    pub bodies: usize,
+    pub content_rows: usize,
     pub objects: usize,
-    /// Bodies read from S3 and compared byte for byte.
+    /// Objects read from S3 and compared by SHA-256.
     pub read: usize,
     pub violations: Vec<String>,
 }
@@ -60,17 +60,17 @@ struct ContentRow {
     ref_count: i64,
 }
 
-/// A row that only keeps the key of an orphan that the audit has deleted.
+/// A sentinel only keeps the key of an orphan that the audit has deleted.
 fn is_sentinel(hash: &[u8], key: &str) -> bool {
     hash.strip_prefix(b"audit:") == Some(key.as_bytes())
 }
 
-/// Keys of these that a body has. Sentinels keep keys whose objects are to be deleted.
+/// Returns those of these keys that content uses. Sentinels do not: their objects are deleted.
 const COUNTED: &str = "SELECT s3_key FROM content WHERE s3_key = ANY ($1)
                        AND content_hash <> 'audit:'::bytea || convert_to(s3_key, 'UTF8')";
 
 impl Store {
-    /// Everything that must hold when nothing is on its way any more.
+    /// Checks everything that must hold when no work is in progress.
     pub async fn check(&self, expected: &Expected) -> Findings {
         let db = connect(&self.database_url).await;
         let (pastes, contents) = (pastes(&db).await, contents(&db).await);
@@ -81,21 +81,23 @@ impl Store {
         violations.extend(nothing_expired_is_left(&pastes, expected));
         violations.extend(counts_are_right(&pastes, &contents));
         violations.extend(objects_are_known(&pastes, &contents, &keys, expected));
-        let (read, unreadable) = self.live_bodies_are_readable(&pastes, &contents, expected).await;
+        let (read, unreadable) = self.live_pastes_are_readable(&pastes, &contents, expected).await;
         violations.extend(unreadable);
-        let (pastes, bodies, objects) = (pastes.len(), contents.len(), keys.len());
-        Findings { pastes, bodies, objects, read, violations }
+        let (pastes, content_rows, objects) = (pastes.len(), contents.len(), keys.len());
+        Findings { pastes, content_rows, objects, read, violations }
     }
 
-    /// Called before objects are deleted: whoever is still counted must not lose its body. Keys are
-    /// never used twice, so this holds at any time after the decrement. Waits while Postgres is away.
+    /// Checks, before objects are deleted, that no content row uses their keys. Keys are never used
+    /// twice, so this must hold at any time after the decrement. Waits while Postgres is
+    /// unavailable.
     pub async fn watch_deletion(&self, keys: &[String]) {
         loop {
             if let Some(db) = try_connect(&self.database_url).await
                 && let Ok(rows) = db.query(COUNTED, &[&keys]).await
             {
                 let wrong = rows.iter().map(|row| row.get::<_, String>(0));
-                let wrong = wrong.map(|key| format!("{key} is deleted while it is counted"));
+                let wrong =
+                    wrong.map(|key| format!("object {key} is deleted while a content row uses it"));
                 self.seen.lock().expect("seen").extend(wrong);
                 return;
             }
@@ -103,8 +105,8 @@ impl Store {
         }
     }
 
-    /// Every live paste, byte for byte: those in the tables and those that the writers stored.
-    async fn live_bodies_are_readable(
+    /// Reads the body of every live paste: those in the tables and those that the writers stored.
+    async fn live_pastes_are_readable(
         &self,
         pastes: &BTreeMap<String, PasteRow>,
         contents: &BTreeMap<Vec<u8>, ContentRow>,
@@ -115,13 +117,15 @@ impl Store {
         for (code, paste) in pastes.iter().filter(|(_, paste)| !paste.expired) {
             match &paste.hash {
                 Some(hash) => drop(wanted.insert(code, hash.clone())),
-                None => wrong.push(format!("live paste {code:?} holds no body")),
+                None => wrong.push(format!("live paste {code:?} has no content")),
             }
         }
         for (code, body) in &expected.alive {
             let hash = Sha256::digest(body).to_vec();
             if wanted.get(&**code) != Some(&hash) {
-                wrong.push(format!("paste {code:?} is not there as it was stored"));
+                wrong.push(format!(
+                    "live paste {code:?} is missing or has other content than its writer stored"
+                ));
             }
         }
         let needed: BTreeSet<Vec<u8>> = wanted.into_values().collect();
@@ -131,7 +135,10 @@ impl Store {
                 None => None,
             };
             if body.map(|body| Sha256::digest(&body).to_vec()).as_ref() != Some(hash) {
-                wrong.push(format!("the body {} of a live paste is not readable", hex(hash)));
+                wrong.push(format!(
+                    "the body of a live paste is missing or wrong: content {}",
+                    hex(hash)
+                ));
             }
         }
         (needed.len(), wrong)
@@ -180,20 +187,20 @@ async fn nothing_is_claimed(db: &Client, pastes: &BTreeMap<String, PasteRow>) ->
     let claimed = pastes
         .iter()
         .filter(|(_, paste)| paste.claimed || paste.status == "DELETION_IN_PROGRESS")
-        .map(|(code, paste)| format!("paste {code:?} is left {}", paste.status));
+        .map(|(code, paste)| format!("paste {code:?} is left in status {}", paste.status));
     let open = "SELECT id FROM deletion_claims WHERE coalesce(finished_at, reset_at) IS NULL";
     let open = db.query(open, &[]).await.expect("claims");
     let open = open.iter().map(|row| format!("claim {} is left open", row.get::<_, i64>(0)));
     claimed.chain(open).collect()
 }
 
-/// Whoever resets a claim takes it away from its worker: it is finished or reset, never both.
+/// A reset fences off the claim's worker: a claim is finished or reset, never both.
 async fn claims_ended_once(db: &Client) -> Vec<String> {
     let both = "SELECT id FROM deletion_claims 
                 WHERE finished_at IS NOT NULL AND reset_at IS NOT NULL";
     let both = db.query(both, &[]).await.expect("claims");
     both.iter()
-        .map(|row| format!("claim {} was finished and reset", row.get::<_, i64>(0)))
+        .map(|row| format!("claim {} was both finished and reset", row.get::<_, i64>(0)))
         .collect()
 }
 
@@ -205,7 +212,7 @@ fn nothing_expired_is_left(
         let excused = expected.backlog || expected.dead_letters.contains(*code);
         paste.expired && paste.status != "DELETED" && !excused
     });
-    left.map(|(code, _)| format!("paste {code:?} has expired and is still there")).collect()
+    left.map(|(code, _)| format!("paste {code:?} has expired but still exists")).collect()
 }
 
 fn counts_are_right(
@@ -213,18 +220,21 @@ fn counts_are_right(
     contents: &BTreeMap<Vec<u8>, ContentRow>,
 ) -> Vec<String> {
     let mut recount: BTreeMap<&[u8], i64> = BTreeMap::new();
-    let holding = pastes.values().filter(|paste| paste.status != "DELETED");
-    for hash in holding.filter_map(|paste| paste.hash.as_ref()) {
+    let referencing = pastes.values().filter(|paste| paste.status != "DELETED");
+    for hash in referencing.filter_map(|paste| paste.hash.as_ref()) {
         *recount.entry(hash).or_default() += 1;
     }
     let miscounted = contents.iter().filter_map(|(hash, content)| {
-        let (says, holders) = (content.ref_count, recount.get(&**hash).copied().unwrap_or(0));
-        (says != holders || holders == 0)
-            .then(|| format!("body {} counts {says}, is held by {holders}", hex(hash)))
+        let (ref_count, references) =
+            (content.ref_count, recount.get(&**hash).copied().unwrap_or(0));
+        (ref_count != references || references == 0).then(|| {
+            format!("content {} has ref_count {ref_count}, but {references} references", hex(hash))
+        })
     });
-    let unowned = recount.keys().filter(|hash| !contents.contains_key(**hash));
-    let unowned = unowned.map(|hash| format!("body {} has no content row", hex(hash)));
-    miscounted.chain(unowned).collect()
+    let missing = recount.keys().filter(|hash| !contents.contains_key(**hash));
+    let missing =
+        missing.map(|hash| format!("content {} is referenced, but has no row", hex(hash)));
+    miscounted.chain(missing).collect()
 }
 
 fn objects_are_known(
@@ -233,14 +243,14 @@ fn objects_are_known(
     keys: &BTreeSet<String>,
     expected: &Expected,
 ) -> Vec<String> {
-    // A tombstone is never worked on again: what only it knows stays for ever.
-    let owing = pastes.values().filter(|paste| paste.status != "DELETED");
-    let owed = owing.filter_map(|paste| paste.pending_s3_key.as_ref());
-    let known: BTreeSet<&String> = contents.values().map(|c| &c.key).chain(owed).collect();
+    // A tombstone is never claimed again: an object that only it knows would stay forever.
+    let claimable = pastes.values().filter(|paste| paste.status != "DELETED");
+    let pending = claimable.filter_map(|paste| paste.pending_s3_key.as_ref());
+    let known: BTreeSet<&String> = contents.values().map(|c| &c.key).chain(pending).collect();
     let orphans =
         keys.iter().filter(|key| !known.contains(key) && !expected.in_doubt.contains(*key));
-    let orphans = orphans.map(|key| format!("no row knows the object {key}"));
+    let orphans = orphans.map(|key| format!("object {key} is an orphan: no row has its key"));
     let missing = contents.values().filter(|content| !keys.contains(&content.key));
-    let missing = missing.map(|content| format!("the object {} is missing", content.key));
+    let missing = missing.map(|content| format!("object {} is missing", content.key));
     orphans.chain(missing).collect()
 }

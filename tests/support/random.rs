@@ -1,5 +1,5 @@
-//! Random values, always the same ones unless told otherwise: `PASTE_CLEANUP_TEST_SEED=<number>`
-//! tries others, `PASTE_CLEANUP_TEST_CASES=<number>` so many of each kind. No files are written.
+//! Random values for property tests, the same in every run. `PASTE_CLEANUP_TEST_SEED=<number>` uses
+//! other values, `PASTE_CLEANUP_TEST_CASES=<number>` another number of cases. No files are written.
 
 use std::{cell::RefCell, fmt::Debug};
 
@@ -8,19 +8,23 @@ use proptest::{
     test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 
-/// Shortening takes a while; this is enough for most.
+/// The time limit for shrinking a failing value; enough for most.
 const SHRINK_FOR_MS: u32 = 90_000;
 
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(format!("PASTE_CLEANUP_TEST_{name}")).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("PASTE_CLEANUP_TEST_{name} is not a number")))
+    Some(
+        value.parse().unwrap_or_else(|_| {
+            panic!("PASTE_CLEANUP_TEST_{name} must be a number, not {value:?}")
+        }),
+    )
 }
 
-/// Tries a property on random values. A failure names the seed and the shortest value that fails.
+/// Checks a property for random values. A failure prints the seed and the shortest failing value.
 pub fn check<S: Strategy>(
     cases: u32,
     values: &S,
-    holds: impl FnMut(&S::Value) -> Result<(), String>,
+    property: impl FnMut(&S::Value) -> Result<(), String>,
 ) where
     S::Value: Debug,
 {
@@ -33,13 +37,13 @@ pub fn check<S: Strategy>(
         failure_persistence: None,
         ..Config::default()
     };
-    let holds = RefCell::new(holds);
-    let tried = TestRunner::new(config)
-        .run(values, |value| (holds.borrow_mut())(&value).map_err(TestCaseError::fail));
-    match tried {
+    let property = RefCell::new(property);
+    let result = TestRunner::new(config)
+        .run(values, |value| (property.borrow_mut())(&value).map_err(TestCaseError::fail));
+    match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, value)) => {
-            panic!("with PASTE_CLEANUP_TEST_SEED={seed}, for\n{value:?}\n{reason}")
+            panic!("failed with PASTE_CLEANUP_TEST_SEED={seed} for\n{value:?}\n{reason}")
         }
         Err(abort) => panic!("{abort}"),
     }

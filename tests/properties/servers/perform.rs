@@ -1,4 +1,4 @@
-//! Steps on the real thing, and what it answers.
+//! Performs steps on the real servers and returns their answers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,29 +13,29 @@ use paste_cleanup::{
 };
 use tokio::time::timeout;
 
-use super::{
-    meddle::{FINISH, RESET},
-    reference::{Taken, When},
-    stage::{Held, Stage, size_bytes, text},
-    steps::{Answer, Step, Sweep},
+use crate::{
+    reference::{ClaimedPaste, When},
+    servers::owner::{FINISH, RESET},
+    servers::{Batch, Environment, size_bytes, text},
+    step::{Answer, Step, Sweep},
     support::{faulty_s3::Mood, hash},
 };
 
-/// A finish before the decrement is refused again and again; so long is waited for a wrong one.
+/// How long to wait for a finish before the decrement, which retries because it is refused.
 const REFUSED_FOR: Duration = Duration::from_millis(80);
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Of a claim that is over, too: nobody heartbeats it any more.
-const SILENT: &str =
+/// Also expires the lease of an ended claim, which gets no heartbeats any more.
+const EXPIRE_LEASE: &str =
     "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours' WHERE id = $1";
-/// What a writer may say instead of paste_extend.
+/// A plain UPDATE that a writer can use instead of paste_extend.
 const EXTEND: &str = "WITH extended AS (
         UPDATE pastes SET expires_at = $2
         WHERE short_code = $1 AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NOT NULL
         RETURNING 1)
      SELECT count(*) > 0 FROM extended";
 
-impl Stage {
-    /// Does the step for real. `slot` tells apart what happens at the same time.
+impl Environment {
+    /// Performs the step. `slot` numbers the concurrent steps of a round.
     pub async fn perform(&self, step: &Step, slot: usize) -> Answer {
         let performing = async {
             match step {
@@ -46,18 +46,18 @@ impl Stage {
                 Step::DeleteObjects(id) => self.delete_objects(*id).await,
                 Step::Finish(id) => self.finish(*id).await,
                 Step::Release(id) => self.release(*id).await,
-                Step::ExpireLease(id) => self.execute(slot, SILENT, &[id]).await,
+                Step::ExpireLease(id) => self.execute(slot, EXPIRE_LEASE, &[id]).await,
                 Step::Sweep => self.sweep().await,
                 Step::EndBackoff(due) => self.end_backoff(due).await,
-                Step::Put { code, body, key, expires } => {
-                    self.put(slot, code, *body, key, *expires).await
+                Step::Put { code, content_id, key, expires } => {
+                    self.put(slot, code, *content_id, key, *expires).await
                 }
-                Step::Extend { code, expires, plainly } => {
-                    let extend = if *plainly { EXTEND } else { "SELECT paste_extend($1, $2)" };
-                    self.ask(slot, extend, &[code, &self.at(*expires)]).await
+                Step::Extend { code, expires, plain_update } => {
+                    let extend = if *plain_update { EXTEND } else { "SELECT paste_extend($1, $2)" };
+                    self.change(slot, extend, &[code, &self.at(*expires)]).await
                 }
                 Step::ExpireNow(code) => {
-                    self.ask(slot, "SELECT paste_expire_now($1)", &[code]).await
+                    self.change(slot, "SELECT paste_expire_now($1)", &[code]).await
                 }
                 Step::Refuse(text) => {
                     self.s3.mood(text.as_ref().map_or(Mood::Fine, |text| Mood::Refusing {
@@ -66,50 +66,52 @@ impl Stage {
                     }));
                     Answer::Done
                 }
-                Step::Remove { code, found } => self.remove(slot, code, *found).await,
-                Step::PutBack { code, found } => self.put_back(slot, code, *found).await,
+                Step::DeleteRow { code, found } => self.delete_row(slot, code, *found).await,
+                Step::ResetByHand { code, found } => self.reset_by_hand(slot, code, *found).await,
                 Step::EndByHand { claim, finished } => {
                     let end = if *finished { FINISH } else { RESET };
-                    self.ask(slot, end, &[claim]).await
+                    self.change(slot, end, &[claim]).await
                 }
-                Step::ForgetClaims => self.forget_claims().await,
-                Step::Holding(body, step) => Box::pin(self.while_held(*body, step)).await,
-                Step::OwnerRelents => self.owner_relents().await,
+                Step::TruncateClaims => self.truncate_claims().await,
+                Step::WhileLocked(content_id, step) => {
+                    Box::pin(self.while_locked(*content_id, step)).await
+                }
+                Step::DropOwnerTrigger => self.drop_owner_trigger().await,
             }
         };
-        let late = Answer::Broke(format!("no answer within {TIMEOUT:?}"));
+        let late = Answer::Error(format!("no answer within {TIMEOUT:?}"));
         timeout(TIMEOUT, performing).await.unwrap_or(late)
     }
 
     async fn claim(&self, worker: usize, size: u32, busy: bool, after: Option<i64>) -> Answer {
         let worker = &self.workers[worker];
-        let mark = after.map(|claim| self.held(claim).claim.last_due);
+        let mark = after.map(|claim| self.batch(claim).claim.last_due);
         let claim = match worker.claim(Wanted { size, mark, busy, until: None }).await {
             Ok(Some(claim)) => claim,
             Ok(None) => return Answer::Claimed(None),
-            Err(error) => return Answer::Broke(error.to_string()),
+            Err(error) => return Answer::Error(error.to_string()),
         };
-        let (id, taken) = (claim.fence.claim, self.taken(&claim));
-        let held = Held { worker: Arc::clone(worker), claim, decremented: None, gone: None };
-        self.held.lock().expect("held").insert(id, held);
-        Answer::Claimed(Some((id, taken)))
+        let (id, claimed) = (claim.fence.claim, self.claimed(&claim));
+        let batch = Batch { worker: Arc::clone(worker), claim, decremented: None, gone: None };
+        self.batches.lock().expect("batches").insert(id, batch);
+        Answer::Claimed(Some((id, claimed)))
     }
 
-    fn taken(&self, claim: &Claim) -> BTreeMap<String, Taken> {
-        let taken = claim.pastes.iter().map(|paste| {
-            let taken = Taken {
-                body: paste.content_hash.as_ref().map(|hash| self.body_of(hash)),
+    fn claimed(&self, claim: &Claim) -> BTreeMap<String, ClaimedPaste> {
+        let claimed = claim.pastes.iter().map(|paste| {
+            let claimed = ClaimedPaste {
+                content_id: paste.content_hash.as_ref().map(|hash| self.content_id_of(hash)),
                 pending_s3_key: paste.pending_s3_key.clone(),
                 attempts: paste.attempts,
             };
-            (paste.short_code.clone(), taken)
+            (paste.short_code.clone(), claimed)
         });
-        taken.collect()
+        claimed.collect()
     }
 
     async fn decrement(&self, id: i64) -> Answer {
-        let held = self.held(id);
-        let decremented = match held.worker.decrement(&held.claim).await {
+        let batch = self.batch(id);
+        let decremented = match batch.worker.decrement(&batch.claim).await {
             Ok(decremented) => decremented,
             Err(error) => return failed(&error),
         };
@@ -118,24 +120,25 @@ impl Stage {
             .map(|unreferenced| (unreferenced.s3_key.clone(), unreferenced.pending_owner.clone()))
             .collect();
         if unreferenced.len() != decremented.unreferenced.len() || !decremented.failed.is_empty() {
-            return Answer::Broke(format!("{decremented:?}"));
+            return Answer::Error(format!("{decremented:?}"));
         }
         let answer = Answer::Decremented {
             unreferenced,
             bytes: decremented.bytes,
             drift: decremented.drift,
         };
-        self.hold(id, |held| held.decremented = Some(decremented));
+        self.update_batch(id, |batch| batch.decremented = Some(decremented));
         answer
     }
 
     async fn delete_objects(&self, id: i64) -> Answer {
-        let held = self.held(id);
-        let decremented = held.decremented.expect("a story deletes after it has decremented");
-        match held.worker.delete_objects(&held.claim, &decremented).await {
+        let batch = self.batch(id);
+        let decremented =
+            batch.decremented.expect("a scenario deletes objects only after the decrement");
+        match batch.worker.delete_objects(&batch.claim, &decremented).await {
             Ok(gone) => {
                 let deleted = gone.deleted;
-                self.hold(id, |held| held.gone = Some(Arc::new(gone)));
+                self.update_batch(id, |batch| batch.gone = Some(Arc::new(gone)));
                 Answer::Deleted(deleted)
             }
             Err(error) => failed(&error),
@@ -143,18 +146,18 @@ impl Stage {
     }
 
     async fn finish(&self, id: i64) -> Answer {
-        let held = self.held(id);
+        let batch = self.batch(id);
         let nothing = Arc::new(ObjectsDeleted::default());
-        let gone = held.gone.as_ref().unwrap_or(&nothing);
+        let gone = batch.gone.as_ref().unwrap_or(&nothing);
         let times = PhaseTimes::default();
-        let finishing = held.worker.finish(&held.claim, gone, &times);
-        let finished = match held.decremented {
+        let finishing = batch.worker.finish(&batch.claim, gone, &times);
+        let finished = match batch.decremented {
             Some(_) => finishing.await,
             None => match timeout(REFUSED_FOR, finishing).await {
                 Ok(finished) => finished,
-                Err(_) if self.is_over(id).await => {
+                Err(_) if self.has_ended(id).await => {
                     // It was slow, not refused.
-                    held.worker.finish(&held.claim, gone, &times).await
+                    batch.worker.finish(&batch.claim, gone, &times).await
                 }
                 Err(_) => return Answer::Refused,
             },
@@ -168,9 +171,9 @@ impl Stage {
         }
     }
 
-    /// Has the claim ended? The try that was broken off may still be on its way to a lock: waits
-    /// until all workers are idle, twice, lest it be between two statements.
-    async fn is_over(&self, id: i64) -> bool {
+    /// Returns whether the claim has ended. The cancelled attempt may still be waiting for a lock,
+    /// so this first waits until all workers are idle, twice, in case it is between two statements.
+    async fn has_ended(&self, id: i64) -> bool {
         let idle = "SELECT count(*) = 0 FROM pg_stat_activity
                     WHERE datname = current_database() AND state <> 'idle'
                       AND application_name LIKE 'cleanup-worker%'";
@@ -178,14 +181,14 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(5)).await;
             self.world.until("the workers are idle", idle).await;
         }
-        let over =
+        let ended =
             "SELECT count(coalesce(finished_at, reset_at)) FROM deletion_claims WHERE id = $1";
-        self.world.count_with(over, &[&id]).await > 0
+        self.world.count_with(ended, &[&id]).await > 0
     }
 
     async fn release(&self, id: i64) -> Answer {
-        let held = self.held(id);
-        match held.worker.release(held.claim.fence, "told to").await {
+        let batch = self.batch(id);
+        match batch.worker.release(batch.claim.fence, "by the scenario").await {
             Ok(reset) => Answer::Released(of_claims(&reset)),
             Err(error) => failed(&error),
         }
@@ -196,12 +199,12 @@ impl Stage {
             Ok(swept) => {
                 Answer::Swept(Sweep { stranded: swept.stranded, ..of_claims(&swept.reset) })
             }
-            Err(error) => Answer::Broke(error.to_string()),
+            Err(error) => Answer::Error(error.to_string()),
         }
     }
 
     async fn end_backoff(&self, due: &[(String, i64)]) -> Answer {
-        // A row that waits for its content says so by a time to retry after it was put aside.
+        // A deferred row is recognized by a retry_at later than its deletion_initiated_at.
         let end = "UPDATE pastes SET retry_at = $2::timestamptz,
                           deletion_initiated_at = CASE deletion_status
                               WHEN 'DELETION_IN_PROGRESS' THEN $2::timestamptz - interval '1 second' END
@@ -209,23 +212,30 @@ impl Stage {
         for (code, second) in due {
             match self.execute(0, end, &[code, &self.at(When::Past(*second))]).await {
                 Answer::Done => {}
-                broke => return broke,
+                is_error => return is_error,
             }
         }
         Answer::Done
     }
 
-    /// By the writer's contract: upload, store, and drop the upload if it is not in use.
-    async fn put(&self, slot: usize, code: &str, body: u8, key: &str, expires: When) -> Answer {
-        self.world.upload(key, &text(body)).await;
+    /// Follows the writer's contract: upload, put, and delete the upload if it is not in use.
+    async fn put(
+        &self,
+        slot: usize,
+        code: &str,
+        content_id: u8,
+        key: &str,
+        expires: When,
+    ) -> Answer {
+        self.world.upload(key, &text(content_id)).await;
         let put = "SELECT outcome, s3_key, drop_upload FROM paste_put($1, $2, $3, $4, $5)";
-        let hash = hash(&text(body));
+        let hash = hash(&text(content_id));
         let row = self.writers[slot]
-            .query_one(put, &[&code, &hash, &key, &size_bytes(body), &self.at(expires)])
+            .query_one(put, &[&code, &hash, &key, &size_bytes(content_id), &self.at(expires)])
             .await;
         let row = match row {
             Ok(row) => row,
-            Err(error) => return Answer::Broke(describe(&error)),
+            Err(error) => return Answer::Error(describe(&error)),
         };
         let dropped = row.get("drop_upload");
         if dropped {
@@ -243,11 +253,11 @@ impl Stage {
     ) -> Answer {
         match self.writers[slot].execute(sql, args).await {
             Ok(_) => Answer::Done,
-            Err(error) => Answer::Broke(describe(&error)),
+            Err(error) => Answer::Error(describe(&error)),
         }
     }
 
-    pub async fn ask(
+    pub async fn change(
         &self,
         slot: usize,
         sql: &str,
@@ -255,23 +265,25 @@ impl Stage {
     ) -> Answer {
         match self.writers[slot].query_one(sql, args).await {
             Ok(row) => Answer::Changed(row.get(0)),
-            Err(error) => Answer::Broke(describe(&error)),
+            Err(error) => Answer::Error(describe(&error)),
         }
     }
 
-    fn hold(&self, id: i64, change: impl FnOnce(&mut Held)) {
-        change(self.held.lock().expect("held").get_mut(&id).expect("a claim of the story"));
+    fn update_batch(&self, id: i64, change: impl FnOnce(&mut Batch)) {
+        change(
+            self.batches.lock().expect("batches").get_mut(&id).expect("a claim of the scenario"),
+        );
     }
 }
 
 fn of_claims(reset: &Reset) -> Sweep {
-    let Reset { claims, rows, dead_letters, left } = *reset;
-    Sweep { claims, rows, left, dead_letters, stranded: 0 }
+    let Reset { claims, rows, dead_letters, left: deferred } = *reset;
+    Sweep { claims, rows, deferred, dead_letters, stranded: 0 }
 }
 
 fn failed(error: &StepError) -> Answer {
     match error {
-        StepError::LeaseLost(_) => Answer::Lost,
-        error => Answer::Broke(error.to_string()),
+        StepError::LeaseLost(_) => Answer::LeaseLost,
+        error => Answer::Error(error.to_string()),
     }
 }

@@ -1,15 +1,15 @@
-//! What the owners of the tables do to them, for real: triggers, deletions, locks, claims ended by hand
-//! or forgotten.
+//! What the owner of the tables and operators do to them: triggers, deletes, locks, claims ended by
+//! hand or truncated.
 
 use std::sync::Arc;
 
 use paste_cleanup::worker::{Worker, batch::claim::Wanted, report::PhaseTimes};
 
-use super::{
+use crate::{
     reference::Status,
-    stage::{KEPT, Stage, text},
-    steps::{Answer, Step},
-    story::Owner,
+    scenario::OwnerTrigger,
+    servers::{Environment, TRIGGER_ERROR, text},
+    step::{Answer, Step},
     support::{database::WORKER, hash},
 };
 
@@ -21,30 +21,30 @@ pub const RESET: &str = "WITH ended AS (
         UPDATE deletion_claims SET reset_at = now()
         WHERE id = $1 AND finished_at IS NULL AND reset_at IS NULL RETURNING 1)
      SELECT count(*) > 0 FROM ended";
-/// $2: its status, $3: its claim.
-const REMOVE: &str = "WITH removed AS (
+/// Deletes the row $1 if it still has status $2 and claim $3.
+const DELETE_ROW: &str = "WITH removed AS (
         DELETE FROM pastes
         WHERE short_code = $1 AND deletion_status::text = $2 AND claim_id IS NOT DISTINCT FROM $3
         RETURNING 1)
      SELECT count(*) > 0 FROM removed";
-/// $2: its claim.
-const PUT_BACK: &str = "WITH back AS (
+/// Resets the row $1 if it is still in progress under claim $2.
+const RESET_BY_HAND: &str = "WITH reset AS (
         UPDATE pastes SET deletion_status = 'NOT_EXPIRED', deletion_initiated_at = NULL, claim_id = NULL
         WHERE short_code = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
           AND claim_id IS NOT DISTINCT FROM $2
         RETURNING 1)
-     SELECT count(*) > 0 FROM back";
-/// Nobody was at work on these rows for hours.
-const FORGET: &str = "TRUNCATE deletion_claims RESTART IDENTITY;
+     SELECT count(*) > 0 FROM reset";
+/// Truncates the claims. No worker has touched the rows in progress for hours.
+const TRUNCATE_CLAIMS: &str = "TRUNCATE deletion_claims RESTART IDENTITY;
      UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'
      WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NOT NULL";
-const HOLD: &str = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
-/// For a worker to find that rows can be deleted: then those that cannot are to blame themselves.
+const LOCK_CONTENT: &str = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
+/// Lets a worker find that rows can be deleted: a later failure is then a row error.
 const PLAIN: &str = "INSERT INTO pastes (short_code, expires_at) VALUES ('plain', now())";
 
-impl Stage {
-    /// Empties the tables, and gives them an owner with or without a trigger.
-    pub async fn set_owner(&self, owner: Option<Owner>) {
+impl Environment {
+    /// Empties the tables, and creates the owner's trigger if there is one.
+    pub async fn set_owner(&self, owner: Option<OwnerTrigger>) {
         let empty = "DROP TRIGGER IF EXISTS owner ON pastes;
                      TRUNCATE pastes, content, deletion_claims RESTART IDENTITY";
         self.world.run_sql(empty).await;
@@ -57,9 +57,11 @@ impl Stage {
             self.world.run_sql(empty).await;
         }
         let keeps = match owner {
-            Owner::Raises => format!("RAISE EXCEPTION '{KEPT}';"),
-            Owner::Violates => format!("RAISE EXCEPTION '{KEPT}' USING ERRCODE = '23514';"),
-            Owner::Swallows => "RETURN NULL;".into(),
+            OwnerTrigger::Raises => format!("RAISE EXCEPTION '{TRIGGER_ERROR}';"),
+            OwnerTrigger::Violates => {
+                format!("RAISE EXCEPTION '{TRIGGER_ERROR}' USING ERRCODE = '23514';")
+            }
+            OwnerTrigger::Swallows => "RETURN NULL;".into(),
         };
         let trigger = format!(
             "CREATE OR REPLACE FUNCTION owner() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -71,49 +73,52 @@ impl Stage {
         self.world.run_sql(&trigger).await;
     }
 
-    pub async fn owner_relents(&self) -> Answer {
+    pub async fn drop_owner_trigger(&self) -> Answer {
         self.world.run_sql("DROP TRIGGER IF EXISTS owner ON pastes").await;
         Answer::Done
     }
 
-    /// Again and again, if need be: whoever puts a row back while its claim ends may be in a deadlock.
-    pub async fn put_back(&self, slot: usize, code: &str, found: Status) -> Answer {
+    /// Retries after deadlocks: a reset by hand can deadlock with the end of the row's claim.
+    pub async fn reset_by_hand(&self, slot: usize, code: &str, found: Status) -> Answer {
         let claim = match found {
             Status::InProgress(claim) => claim,
-            Status::Stale(claim) => Some(claim),
+            Status::UnknownClaim(claim) => Some(claim),
             Status::NotExpired | Status::Deleted => return Answer::Changed(false),
         };
         loop {
-            match self.ask(slot, PUT_BACK, &[&code, &claim]).await {
-                Answer::Broke(error) if error.contains("deadlock") => {}
+            match self.change(slot, RESET_BY_HAND, &[&code, &claim]).await {
+                Answer::Error(error) if error.contains("deadlock") => {}
                 answer => return answer,
             }
         }
     }
 
-    pub async fn remove(&self, slot: usize, code: &str, found: Status) -> Answer {
+    pub async fn delete_row(&self, slot: usize, code: &str, found: Status) -> Answer {
         let (status, claim) = match found {
             Status::NotExpired => ("NOT_EXPIRED", None),
             Status::InProgress(claim) => ("DELETION_IN_PROGRESS", claim),
-            Status::Stale(claim) => ("DELETION_IN_PROGRESS", Some(claim)),
+            Status::UnknownClaim(claim) => ("DELETION_IN_PROGRESS", Some(claim)),
             Status::Deleted => ("DELETED", None),
         };
-        self.ask(slot, REMOVE, &[&code, &status, &claim]).await
+        self.change(slot, DELETE_ROW, &[&code, &status, &claim]).await
     }
 
-    /// Whoever works on them is as good as dead.
-    pub async fn forget_claims(&self) -> Answer {
-        self.world.run_sql(FORGET).await;
-        self.held.lock().expect("held").clear();
+    /// The workers of these claims count as dead.
+    pub async fn truncate_claims(&self) -> Answer {
+        self.world.run_sql(TRUNCATE_CLAIMS).await;
+        self.batches.lock().expect("batches").clear();
         Answer::Done
     }
 
-    /// Another transaction holds the content row from before the step until after it.
-    pub async fn while_held(&self, body: u8, step: &Step) -> Answer {
-        self.holder.batch_execute("BEGIN").await.expect("begin");
-        self.holder.query(HOLD, &[&hash(&text(body))]).await.expect("hold");
+    /// Runs the step while another transaction locks the content row.
+    pub async fn while_locked(&self, content_id: u8, step: &Step) -> Answer {
+        self.lock_holder.batch_execute("BEGIN").await.expect("begin");
+        self.lock_holder
+            .query(LOCK_CONTENT, &[&hash(&text(content_id))])
+            .await
+            .expect("lock content");
         let answer = self.perform(step, 0).await;
-        self.holder.batch_execute("ROLLBACK").await.expect("let go");
+        self.lock_holder.batch_execute("ROLLBACK").await.expect("rollback");
         answer
     }
 }

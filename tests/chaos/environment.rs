@@ -1,4 +1,4 @@
-//! Where it all happens: the servers, what stands between them and the fleet, and the settings.
+//! The environment of a soak: servers, the proxies in front of them, and the fleet's settings.
 
 use std::{
     fs,
@@ -26,17 +26,16 @@ use crate::{
 };
 
 const BUCKET: &str = "chaos";
-/// Silence after which a watchdog takes a worker for dead.
+/// The time without a heartbeat after which a watchdog resets a claim.
 pub const STUCK_AFTER: Duration = Duration::from_secs(2);
-/// How long a worker waits for an answer of S3.
+/// How long a worker waits for an answer from S3.
 pub const S3_DEADLINE: Duration = Duration::from_secs(4);
-/// Servers are never next door: it takes a while to reach them, so that a fault in the middle of a
-/// step is likely.
+/// The network delay to the servers. It makes a fault in the middle of a step likely.
 const TO_S3: Duration = Duration::from_millis(30);
 const TO_POSTGRES: Duration = Duration::from_millis(6);
 const POSTGRES: [&str; 3] =
     ["max_connections = 200", "shared_buffers = 64MB", "max_prepared_transactions = 20"];
-/// Short, so that everything happens often.
+/// Short intervals, so that resets, retries and runs are frequent.
 const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "500ms"),
     ("CLEANUP_WATCHDOG_STUCK_AFTER", "2s"),
@@ -52,39 +51,39 @@ const SETTINGS: [(&str, &str); 12] = [
     ("CLEANUP_SCHEDULE_CRON", "*/2 * * * * *"),
 ];
 
-/// The stage. A mutex for each thing that can take only one fault at a time.
-pub struct Stage {
+/// The environment. Everything that can have only one fault at a time has its own mutex.
+pub struct Environment {
     folder: PathBuf,
-    /// What is left for people to look at.
-    pub kept: PathBuf,
+    /// The folder for logs, journals and the report.
+    pub output_dir: PathBuf,
     pub postgres: Mutex<Postgres>,
     pub redis: Mutex<Redis>,
     pub seaweedfs: Mutex<SeaweedFs>,
-    /// Postgres, as the fleet and the writers reach it.
+    /// The proxies through which the fleet and the writers reach Postgres.
     pub proxies: Mutex<Proxies>,
-    /// S3, as the fleet reaches it.
+    /// The S3 proxy through which the fleet reaches SeaweedFS.
     pub faulty: FaultyS3,
-    /// Held while S3 is in a mood.
+    /// Locked while an S3 fault is active.
     pub mood: Mutex<()>,
-    /// The truth, and what was seen to go wrong.
+    /// Direct access to Postgres and S3, and the violations found so far.
     pub store: Store,
-    /// The tables belong to somebody with habits.
+    /// The tables have an owner with its own triggers and transactions.
     pub has_owner: bool,
     redis_url: String,
     s3_url: String,
-    /// To Postgres, for the fleet and for the writers.
+    /// The Postgres URL for the fleet, through its proxy.
     fleet_url: String,
     writers_url: String,
 }
 
-/// What stands before Postgres.
+/// The proxies in front of Postgres.
 pub struct Proxies {
     pub fleet: Proxy,
     pub writers: Proxy,
 }
 
-impl Stage {
-    pub async fn set_up(kept: &Path, has_owner: bool) -> Arc<Self> {
+impl Environment {
+    pub async fn set_up(output_dir: &Path, has_owner: bool) -> Arc<Self> {
         let folder = Path::new(&env("DIR")).join(format!("chaos-{}", Uuid::new_v4().simple()));
         fs::create_dir(&folder).expect("folder");
         let seaweedfs = SeaweedFs::start(&folder);
@@ -95,18 +94,18 @@ impl Stage {
             writers: Proxy::start(&upstream).await,
         };
         let s3 = s3_client(&seaweedfs.url).await;
-        s3_is_there(&s3).await;
+        create_bucket(&s3).await;
         migrate(&database_url).await;
         if has_owner {
-            owner::move_in(&database_url).await;
+            owner::create_tables(&database_url).await;
         }
         let fleet_url = proxies.fleet.through(&database_url);
         let writers_url = proxies.writers.through(&database_url);
         let store = Store { database_url, s3, bucket: BUCKET.into(), seen: Arc::default() };
         proxies.calm();
-        let stage = Self {
+        let env = Self {
             folder,
-            kept: kept.to_path_buf(),
+            output_dir: output_dir.to_path_buf(),
             faulty: FaultyS3::in_front_of(store.clone(), Mood::Fine).await,
             mood: Mutex::default(),
             store,
@@ -120,11 +119,11 @@ impl Stage {
             seaweedfs: Mutex::new(seaweedfs),
             proxies: Mutex::new(proxies),
         };
-        stage.calm_s3();
-        Arc::new(stage)
+        env.calm_s3();
+        Arc::new(env)
     }
 
-    /// One of the fleet's programs.
+    /// Returns one of the fleet's programs, with its settings.
     pub fn program(&self, name: &str) -> Process {
         let mut program = Process::new(name)
             .env("DATABASE_URL", &self.fleet_url)
@@ -138,7 +137,7 @@ impl Stage {
         program
     }
 
-    /// This program again, as a writer. It talks to S3 itself.
+    /// Returns this program as a writer. It connects to S3 directly.
     pub fn writer(&self, name: &str, seed: u64, journal: &Path) -> Process {
         let own = std::env::current_exe().expect("own program");
         let journal = journal.to_str().expect("a path");
@@ -152,13 +151,13 @@ impl Stage {
         writer
     }
 
-    /// S3 is well, only not next door.
+    /// Ends all S3 faults; only the network delay remains.
     pub fn calm_s3(&self) {
         self.faulty.mood(Mood::Slow { by: TO_S3 });
     }
 
-    /// Something is wrong that must not be.
-    pub fn accuse(&self, violation: String) {
+    /// Records a violation, once.
+    pub fn record_violation(&self, violation: String) {
         let mut seen = self.store.seen.lock().expect("seen");
         if !seen.contains(&violation) {
             seen.push(violation);
@@ -169,20 +168,21 @@ impl Stage {
         self.store.seen.lock().expect("seen").len()
     }
 
-    /// Stops the servers, and keeps what they said.
+    /// Stops the servers and keeps their logs.
     pub async fn clear(&self) {
         let _ = self.seaweedfs.lock().await.kill().await;
         let _ = self.redis.lock().await.kill().await;
         let postgres = self.postgres.lock().await;
         postgres.stop_immediately().await;
-        let _ = fs::copy(postgres.log(), self.kept.join("postgres.log"));
-        let _ = fs::copy(self.folder.join("seaweedfs/weed.log"), self.kept.join("seaweedfs.log"));
+        let _ = fs::copy(postgres.log(), self.output_dir.join("postgres.log"));
+        let _ =
+            fs::copy(self.folder.join("seaweedfs/weed.log"), self.output_dir.join("seaweedfs.log"));
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Proxies {
-    /// All is well, only not next door.
+    /// Ends all Postgres faults; only the network delay remains.
     pub fn calm(&self) {
         for proxy in [&self.fleet, &self.writers] {
             proxy.arm_often(None);
@@ -199,15 +199,15 @@ async fn migrate(url: &str) {
     db.batch_execute(include_str!("ledger.sql")).await.expect("ledger");
 }
 
-/// The first answer of a new store may be long in coming.
-async fn s3_is_there(s3: &S3) {
+/// Creates the bucket, and waits until S3 answers: SeaweedFS needs time to start.
+async fn create_bucket(s3: &S3) {
     while s3.create_bucket().bucket(BUCKET).send().await.is_err() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     s3_answers(s3, BUCKET).await;
 }
 
-/// A client to the real S3.
+/// Returns a client for S3 that bypasses the faults.
 async fn s3_client(url: &str) -> S3 {
     let mut settings = defaults();
     settings.s3.bucket = Some(BUCKET.into());
@@ -216,7 +216,7 @@ async fn s3_client(url: &str) -> S3 {
     Objects::new(&settings).await.expect("S3 client").client().clone()
 }
 
-/// The same in a writer's process.
+/// Returns the S3 client of a writer process.
 pub async fn s3_of_environment() -> (S3, String) {
     let url = std::env::var("AWS_ENDPOINT_URL").expect("AWS_ENDPOINT_URL");
     (s3_client(&url).await, BUCKET.into())

@@ -1,12 +1,12 @@
-//! What is really there: the tables and the bucket, read whole, in the reference's terms.
+//! Reads the tables and the bucket whole, and converts them to the reference's types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_postgres::Row;
 
-use super::{
-    reference::{Blame, Content, Lease, Paste, State, Status, When},
-    stage::{KEPT, LOCKED, Stage},
+use crate::{
+    reference::{Content, LastError, Lease, Paste, State, Status, When},
+    servers::{Environment, LOCKED, TRIGGER_ERROR},
 };
 
 const PASTES: &str = "SELECT short_code, deletion_status::text AS status, claim_id, content_hash,
@@ -25,16 +25,17 @@ const CLAIMS: &str = "SELECT id, worker, rows_claimed, decremented_at IS NOT NUL
             AND heartbeat_at < now() - interval '2 hours' AS expired,
         coalesce(pending_owners, '{}') AS pending_owners, coalesce(pending_s3_keys, '{}') AS keys
      FROM deletion_claims";
-/// Backoffs are some seconds; a story must not depend on how long it takes. $1 is a moment before
-/// they were set, so the pause is between `least` and `most`.
-const PARK: &str = "UPDATE pastes SET retry_at = retry_at + interval '12 hours'
+/// Postpones new backoffs by 12 hours: they are some seconds long, and a scenario must not depend
+/// on how long its steps take. $1 is a moment before they were set, so the backoff is between
+/// `least` and `most`.
+const POSTPONE: &str = "UPDATE pastes SET retry_at = retry_at + interval '12 hours'
      WHERE retry_at > $1 AND retry_at < $1 + interval '5 minutes'
      RETURNING short_code,
         extract(epoch FROM retry_at - interval '12 hours' - clock_timestamp())::float8 AS least,
         extract(epoch FROM retry_at - interval '12 hours' - $1)::float8 AS most";
 
-impl Stage {
-    /// The whole state. `objects`: what the bucket holds, if nothing can have touched it.
+impl Environment {
+    /// Reads the whole state. `objects`: the keys in the bucket, if no step can have changed them.
     pub async fn observe(&self, objects: Option<BTreeSet<String>>) -> State {
         let db = &self.world.db;
         let objects = async {
@@ -54,7 +55,7 @@ impl Stage {
         let due = pastes.iter().filter(|(_, paste)| paste.due().is_some());
         let content = content.expect("content").into_iter().map(|row| {
             let content = Content { key: row.get("s3_key"), ref_count: row.get("ref_count") };
-            (self.body_of(row.get("content_hash")), content)
+            (self.content_id_of(row.get("content_hash")), content)
         });
         State {
             queue: due.map(|(code, _)| code.clone()).collect(),
@@ -69,7 +70,7 @@ impl Stage {
         let status = match row.get("status") {
             "NOT_EXPIRED" if row.get::<_, Option<i64>>("claim_id").is_none() => Status::NotExpired,
             "DELETION_IN_PROGRESS" => match row.get("claim_id") {
-                Some(claim) if !row.get::<_, bool>("is_known") => Status::Stale(claim),
+                Some(claim) if !row.get::<_, bool>("is_known") => Status::UnknownClaim(claim),
                 claim => Status::InProgress(claim),
             },
             "DELETED" if row.get::<_, Option<i64>>("claim_id").is_none() => Status::Deleted,
@@ -78,12 +79,12 @@ impl Stage {
         let hash: Option<&[u8]> = row.get("content_hash");
         let paste = Paste {
             status,
-            body: hash.map(|hash| self.body_of(hash)),
+            content_id: hash.map(|hash| self.content_id_of(hash)),
             pending_s3_key: row.get("pending_s3_key"),
             attempts: row.get("attempts"),
             expires: when(row.get("expires")),
             retry: when(row.get("retry")),
-            blame: blame(row.get("last_error")),
+            last_error: last_error(row.get("last_error")),
         };
         (row.get("short_code"), paste)
     }
@@ -93,7 +94,7 @@ impl Stage {
         let worker = self.workers.iter().position(|known| known.id == worker);
         let pending_owners: Vec<String> = row.get("pending_owners");
         let keys: Vec<String> = row.get("keys");
-        assert_eq!(pending_owners.len(), keys.len(), "every key has its paste");
+        assert_eq!(pending_owners.len(), keys.len(), "every pending key has its owner");
         let lease = Lease {
             worker: worker.unwrap_or(usize::MAX),
             rows_claimed: usize::try_from(row.get::<_, i32>("rows_claimed")).expect("rows"),
@@ -109,27 +110,27 @@ impl Stage {
         (row.get("id"), lease)
     }
 
-    /// Puts new backoffs off for days, and says how long each was, as a range of seconds.
-    pub async fn park_backoffs(
+    /// Postpones new backoffs, and returns how long each was, as a range of seconds.
+    pub async fn postpone_backoffs(
         &self,
         since: std::time::SystemTime,
     ) -> BTreeMap<String, std::ops::RangeInclusive<f64>> {
-        let parked = self.world.db.query(PARK, &[&since]).await.expect("park");
+        let postponed = self.world.db.query(POSTPONE, &[&since]).await.expect("postpone");
         let range = |row: Row| (row.get("short_code"), row.get("least")..=row.get("most"));
-        parked.into_iter().map(range).collect()
+        postponed.into_iter().map(range).collect()
     }
 
-    /// The row that owes each key.
+    /// Returns the rows that have each pending key.
     pub async fn pending_rows(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let owed = "SELECT pending_s3_key, array_agg(short_code) FROM pastes
+        let pending = "SELECT pending_s3_key, array_agg(short_code) FROM pastes
                      WHERE pending_s3_key IS NOT NULL GROUP BY pending_s3_key";
-        let rows = self.world.db.query(owed, &[]).await.expect("debts");
+        let rows = self.world.db.query(pending, &[]).await.expect("pending keys");
         rows.iter()
             .map(|row| (row.get(0), row.get::<_, Vec<String>>(1).into_iter().collect()))
             .collect()
     }
 
-    /// Postgres' clock.
+    /// Reads Postgres' clock.
     pub async fn moment(&self) -> std::time::SystemTime {
         let row = self.world.db.query_one("SELECT clock_timestamp()", &[]).await;
         row.expect("clock").get(0)
@@ -145,30 +146,32 @@ fn when(text: &str) -> When {
     }
 }
 
-fn blame(error: Option<&str>) -> Blame {
+fn last_error(error: Option<&str>) -> LastError {
     match error {
-        None => Blame::Nobody,
-        Some(error) if error.starts_with("worker lease expired") => Blame::Worker,
-        Some(error) if error.starts_with("S3 ObjectLocked") => Blame::S3,
-        Some(error) if error.contains(KEPT) || error.contains("swallows it") => Blame::Owner,
-        Some(LOCKED) => Blame::Locked,
-        Some(odd) => panic!("nobody wrote {odd:?}"),
+        None => LastError::None,
+        Some(error) if error.starts_with("worker lease expired") => LastError::Worker,
+        Some(error) if error.starts_with("S3 ObjectLocked") => LastError::S3,
+        Some(error) if error.contains(TRIGGER_ERROR) || error.contains("swallows it") => {
+            LastError::OwnerTrigger
+        }
+        Some(LOCKED) => LastError::Locked,
+        Some(odd) => panic!("unexpected last_error {odd:?}"),
     }
 }
 
-/// What differs, each on a line of its own.
+/// Lists the differences, each as a line.
 pub fn differences(expected: &State, found: &State) -> Vec<String> {
     let mut lines = Vec::new();
     differ("paste", &expected.pastes, &found.pastes, &mut lines);
-    differ("content of body", &expected.content, &found.content, &mut lines);
+    differ("content", &expected.content, &found.content, &mut lines);
     differ("claim", &expected.claims, &found.claims, &mut lines);
     let extra = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
     let missing: Vec<String> = extra(&expected.objects, &found.objects);
     let left: Vec<String> = extra(&found.objects, &expected.objects);
     lines.extend(missing.iter().map(|key| format!("object {key} is missing")));
-    lines.extend(left.iter().map(|key| format!("object {key} is still there")));
+    lines.extend(left.iter().map(|key| format!("object {key} still exists")));
     if expected.queue != found.queue {
-        lines.push(format!("due are {:?}, not {:?}", found.queue, expected.queue));
+        lines.push(format!("due pastes are {:?}, expected {:?}", found.queue, expected.queue));
     }
     lines
 }

@@ -1,10 +1,10 @@
-//! Steps of a story, as both sides are asked for them, and what they answer.
+//! The steps of a scenario, as the servers and the reference run them, and their answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reference::{Status, Taken, When};
+use crate::reference::{ClaimedPaste, Status, When};
 
-/// An action that is about to happen: it names what is really there.
+/// An action whose numbers are resolved to claims and pastes that exist.
 #[derive(Debug, Clone)]
 pub enum Step {
     Claim {
@@ -22,63 +22,63 @@ pub enum Step {
     EndBackoff(Vec<(String, i64)>),
     Put {
         code: String,
-        body: u8,
+        content_id: u8,
         key: String,
         expires: When,
     },
     Extend {
         code: String,
         expires: When,
-        plainly: bool,
+        plain_update: bool,
     },
     ExpireNow(String),
     Refuse(Option<String>),
-    /// Something else deletes a row, if it is still in this state.
-    Remove {
+    /// Something other than the fleet deletes a row, if it is still in this state.
+    DeleteRow {
         code: String,
         found: Status,
     },
-    /// Somebody puts a row in progress back by hand, if it is still in this state.
-    PutBack {
+    /// An operator resets a row in progress by hand, if it is still in this state.
+    ResetByHand {
         code: String,
         found: Status,
     },
-    /// Somebody marks a claim as over, finished or reset, and leaves its rows alone.
+    /// An operator marks a claim as finished or reset, and leaves its rows alone.
     EndByHand {
         claim: i64,
         finished: bool,
     },
-    /// The claims are truncated; numbers start again. Rows in progress look old from then on.
-    ForgetClaims,
-    /// Another transaction holds this body's content row locked meanwhile.
-    Holding(u8, Box<Step>),
-    /// The owner's trigger is gone.
-    OwnerRelents,
+    /// `deletion_claims` is truncated and ids start again. Rows in progress are old from then on.
+    TruncateClaims,
+    /// The step runs while another transaction locks this content row.
+    WhileLocked(u8, Box<Step>),
+    /// The owner drops its trigger.
+    DropOwnerTrigger,
 }
 
-/// What a step answers.
+/// The answer to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Done,
-    Claimed(Option<(i64, BTreeMap<String, Taken>)>),
+    Claimed(Option<(i64, BTreeMap<String, ClaimedPaste>)>),
     Decremented {
-        /// PendingDelete keys with their pending_owners.
+        /// The keys of unreferenced content, with the pastes that own the pending deletes.
         unreferenced: BTreeMap<String, String>,
         bytes: i64,
-        /// Bodies whose count was wrong.
+        /// Content rows whose count was wrong.
         drift: usize,
     },
-    /// So many objects are gone.
+    /// The number of deleted objects.
     Deleted(usize),
     Finished {
         rows: u64,
-        /// Rows that something else deleted.
+        /// Rows that something other than the fleet deleted.
         gone: u64,
         failed: BTreeSet<String>,
     },
     Released(Sweep),
     /// The claim was reset: nothing was done.
-    Lost,
+    LeaseLost,
     /// The claim is not in the expected state: nothing was done.
     Refused,
     Swept(Sweep),
@@ -89,16 +89,16 @@ pub enum Answer {
     },
     /// Whether there was something to do.
     Changed(bool),
-    Broke(String),
+    Error(String),
 }
 
-/// What a sweep found.
+/// The result of a sweep or a release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sweep {
     pub claims: usize,
     pub rows: usize,
-    /// Rows that stay in progress, because somebody holds their content row.
-    pub left: usize,
+    /// Rows that stay in progress, because another transaction locks their content row.
+    pub deferred: usize,
     pub dead_letters: usize,
     pub stranded: u64,
 }
@@ -107,25 +107,35 @@ impl Sweep {
     pub fn add(&mut self, more: Self) {
         self.claims += more.claims;
         self.rows += more.rows;
-        self.left += more.left;
+        self.deferred += more.deferred;
         self.dead_letters += more.dead_letters;
         self.stranded += more.stranded;
     }
 }
 
+impl Answer {
+    /// Returns the claim that the step made, if any.
+    pub fn claim_id(&self) -> Option<i64> {
+        match self {
+            Self::Claimed(Some((id, _))) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 impl Step {
-    /// The claim whose row it may lock.
+    /// Returns the claim whose row the step can lock.
     pub fn claim(&self) -> Option<i64> {
         match self {
             Self::Decrement(id) | Self::Finish(id) | Self::Release(id) | Self::ExpireLease(id) => {
                 Some(*id)
             }
-            Self::PutBack { found: Status::InProgress(id), .. } => *id,
+            Self::ResetByHand { found: Status::InProgress(id), .. } => *id,
             _ => None,
         }
     }
 
-    /// Whether it may put or delete objects.
+    /// The step can upload or delete objects.
     pub fn touches_objects(&self) -> bool {
         matches!(self, Self::DeleteObjects(_) | Self::Put { .. })
     }
