@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 use support::{
-    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
     *,
 };
 use tokio_postgres::Client;
@@ -78,7 +78,7 @@ const BULK: &str = "
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filled_table_is_adopted_while_it_is_written_and_then_drained() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     world.run_sql(BULK).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
     plain_put(&world, "stuck", "now() - interval '4 hours'").await;
@@ -102,7 +102,7 @@ async fn a_filled_table_is_adopted_while_it_is_written_and_then_drained() {
     let read = "BEGIN; SELECT count(*) FROM pastes";
     backup.batch_execute(read).await.expect("read");
     let mut migrating = world.program("cleanupctl").args(&["migrate"]).start();
-    migrating.until_it_says("waiting for a lock").await;
+    migrating.until_it_logs("waiting for a lock").await;
     backup.batch_execute("COMMIT").await.expect("commit");
     let migrated = migrating.end().await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
@@ -126,7 +126,7 @@ async fn a_table_with_only_the_essential_columns_is_adopted_and_drained() {
     let world = world_with(LEAST_TABLES).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
     plain_put(&world, "live", "now() + interval '1 hour'").await;
-    let migrated = migrate_well(&world, &[]).await;
+    let migrated = migrate_ok(&world, &[]).await;
     assert!(migrated.stderr().contains("adopting the existing table pastes"));
     assert_eq!(run_worker(&world).await["rows_deleted"], 1);
     world.assert_drained().await;
@@ -135,17 +135,17 @@ async fn a_table_with_only_the_essential_columns_is_adopted_and_drained() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_another_system_left_in_progress_get_an_age() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     plain_put(&world, "ageless", "now() - interval '1 hour'").await;
     world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let aged = "SELECT count(*) FROM pastes WHERE deletion_initiated_at IS NOT NULL";
     assert_eq!(world.count(aged).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blockers_are_named_and_stay_until_told_to_be_removed() {
-    let world = world_with(SEEDS_TABLES).await;
+async fn blockers_are_named_and_removed_only_on_request() {
+    let world = world_with(EXISTING_TABLES).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
     world
         .run_sql(
@@ -161,14 +161,14 @@ async fn blockers_are_named_and_stay_until_told_to_be_removed() {
     }
     assert_eq!(schema(&world).await, before, "nothing was changed");
 
-    migrate_well(&world, &["--remove-blockers"]).await;
+    migrate_ok(&world, &["--remove-blockers"]).await;
     assert_eq!(run_worker(&world).await["rows_deleted"], 1);
     world.assert_drained().await;
 }
 
 /// Insists that the migration refuses these tables, says this, and changes nothing.
 async fn assert_refused(change: &str, words: &[&str]) {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     world.run_sql(change).await;
     let before = schema(&world).await;
     for flags in [&[][..], &["--remove-blockers"]] {
@@ -196,19 +196,19 @@ async fn a_missing_essential_column_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counts_that_cannot_be_are_named() {
+async fn negative_counts_are_refused_with_their_number() {
     let negative = "INSERT INTO content VALUES ('a', 'a', 1, -1), ('b', 'b', 1, -2)";
     assert_refused(negative, &["content.ref_count: 2 rows are NULL or negative"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_share_one_object_are_named() {
+async fn content_rows_that_share_one_object_are_refused() {
     let shared = "INSERT INTO content VALUES ('a', 'same', 1, 1), ('b', 'same', 1, 1)";
     assert_refused(shared, &["content.s3_key: 2 rows share their key"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_the_fleet_does_not_know_is_named() {
+async fn an_unknown_status_is_refused() {
     let unknown = "ALTER TABLE pastes DROP CONSTRAINT pastes_deletion_status_check;
                    INSERT INTO pastes VALUES ('p', 'a', now(), now(), 'ARCHIVED')";
     assert_refused(unknown, &["pastes.deletion_status: 1 rows have an unknown status"]).await;
@@ -227,22 +227,22 @@ const VALID_DUE_INDEX: &str = "
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_index_is_built_again_by_the_first_migration_and_by_later_ones() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     world.run_sql(BULK).await;
     leave_invalid(&world.db, "pastes_due_idx").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     assert_eq!(world.count(VALID_DUE_INDEX).await, 1);
     leave_invalid(&world.db, "pastes_due_idx").await;
-    let again = migrate_well(&world, &[]).await;
+    let again = migrate_ok(&world, &[]).await;
     assert!(again.stderr().contains("building index pastes_due_idx"), "{}", again.stderr());
     assert_eq!(world.count(VALID_DUE_INDEX).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_migrations_at_once_both_succeed_and_only_one_does_the_work() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     world.run_sql(BULK).await;
-    let (one, two) = tokio::join!(migrate_well(&world, &[]), migrate_well(&world, &[]));
+    let (one, two) = tokio::join!(migrate_ok(&world, &[]), migrate_ok(&world, &[]));
     let mut said = [one.stdout(), two.stdout()];
     said.sort();
     assert!(said[0].starts_with("migrated: V1 tables, "), "{said:?}");
@@ -252,10 +252,10 @@ async fn two_migrations_at_once_both_succeed_and_only_one_does_the_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_migration_finds_nothing_to_do() {
     let world = world_with("").await;
-    let first = migrate_well(&world, &[]).await;
+    let first = migrate_ok(&world, &[]).await;
     assert!(first.stdout().starts_with("migrated: V1 tables, "), "{}", first.stdout());
     let before = schema(&world).await;
-    let second = migrate_well(&world, &[]).await;
+    let second = migrate_ok(&world, &[]).await;
     assert_eq!(
         (second.stdout().as_str(), second.stderr().as_str()),
         ("the schema is current\n", "")
@@ -285,7 +285,7 @@ async fn kill_a_migration(world: &World, holding: &str, held_up: &str) {
 async fn assert_next_migration_finishes(world: &World) {
     let done = "SELECT count(*) FROM cleanup_migrations WHERE version = 3";
     assert_eq!(world.count(done).await, 0, "it was killed in the middle");
-    migrate_well(world, &[]).await;
+    migrate_ok(world, &[]).await;
     assert_eq!(world.count(done).await, 1);
     assert_eq!(run_worker(world).await["rows_deleted"], 20_000);
     world.assert_drained().await;
@@ -293,7 +293,7 @@ async fn assert_next_migration_finishes(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_killed_while_it_waits_for_the_table_is_finished_by_the_next_one() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     let read = "LOCK TABLE pastes IN ACCESS SHARE MODE";
     let held_up = "SELECT count(*) > 0 FROM pg_locks
                    WHERE NOT granted AND relation = 'pastes'::regclass";
@@ -303,7 +303,7 @@ async fn a_migration_killed_while_it_waits_for_the_table_is_finished_by_the_next
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_killed_while_it_builds_an_index_is_finished_by_the_next_one() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     // A concurrent build waits for every older transaction that could still see old rows.
     let old = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     let invalid = "SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid";

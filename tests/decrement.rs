@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shared_body_survives_until_its_last_reference() {
+async fn shared_content_survives_until_its_last_reference() {
     let world = World::new().await;
     world.put("first", "shared", Ago(60.0)).await;
     world.put("second", "shared", In(60.0)).await;
@@ -22,7 +22,7 @@ async fn a_shared_body_survives_until_its_last_reference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_shared_by_batches_that_are_decremented_at_the_same_time_go_once_and_completely() {
+async fn content_shared_by_concurrent_decrements_is_deleted_exactly_once() {
     let world = World::new().await;
     for n in 0..60 {
         world.put(&format!("p{n}"), &format!("body {}", n % 7), Ago(100.0 - f64::from(n))).await;
@@ -51,7 +51,7 @@ async fn bodies_shared_by_batches_that_are_decremented_at_the_same_time_go_once_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
+async fn decrements_that_wait_for_the_same_lock_see_no_false_drift() {
     let world = World::new().await;
     world.put("one", "shared", Ago(30.0)).await;
     world.put("two", "shared", Ago(20.0)).await;
@@ -83,7 +83,7 @@ async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_uploaded_again_while_its_old_incarnation_is_deleted_survives() {
+async fn content_that_is_uploaded_again_while_its_old_object_is_deleted_survives() {
     let world = World::new().await;
     let old_key = world.put("old", "again", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -121,7 +121,7 @@ async fn a_decremented_claim_that_is_reset_does_not_decrement_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decremented_claim_that_is_reset_hands_its_objects_on() {
+async fn a_decremented_claim_that_is_reset_leaves_its_pending_object_deletes_to_its_rows() {
     let world = World::new().await;
     let key = world.put("pending_owner", "only here", Ago(60.0)).await;
     world.put("other", "something else", Ago(50.0)).await;
@@ -140,7 +140,7 @@ async fn a_decremented_claim_that_is_reset_hands_its_objects_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pending_owner_that_was_deleted_by_hand_leaves_its_object_to_another_row() {
+async fn a_pending_object_delete_moves_to_another_row_when_its_owner_is_deleted_by_hand() {
     let world = World::new().await;
     world.put("pending_owner", "a", Ago(60.0)).await;
     world.put("spare", "shared", Ago(50.0)).await;
@@ -158,7 +158,7 @@ async fn a_pending_owner_that_was_deleted_by_hand_leaves_its_object_to_another_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_is_too_low_is_repaired_and_costs_no_live_paste_its_body() {
+async fn a_count_that_is_too_low_is_repaired_and_no_live_paste_loses_its_body() {
     let world = World::new().await;
     for (code, expires) in [("expired", Ago(60.0)), ("live", In(60.0)), ("eternal", Never)] {
         world.put(code, "drifted", expires).await;
@@ -171,7 +171,7 @@ async fn a_count_that_is_too_low_is_repaired_and_costs_no_live_paste_its_body() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_of_zero_under_expired_pastes_still_frees_the_object() {
+async fn a_count_of_zero_under_expired_pastes_still_deletes_the_object() {
     let world = World::new().await;
     world.put("one", "drifted", Ago(60.0)).await;
     world.put("two", "drifted", Ago(60.0)).await;

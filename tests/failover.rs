@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
     proxy::Proxy,
@@ -50,7 +50,7 @@ impl Pair {
             standby.address(),
             world.name
         );
-        let s3 = FaultyS3::start(&world, Mood::Holding).await;
+        let s3 = FaultyS3::start(&world, Mode::Holding).await;
         Self { world, primary, standby, replication, s3 }
     }
 
@@ -120,7 +120,7 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_outlives_its_primary_and_the_worker_goes_on_from_it_by_itself() {
+async fn a_decrement_survives_a_failover_and_its_worker_continues() {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let key = pair.world.put("gone", "a", Ago(60.0)).await;
     let worker = pair.worker().start();
@@ -205,7 +205,7 @@ async fn an_asynchronous_standby_can_cost_a_new_paste_its_body_and_doctor_warns_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_held_while_the_primary_is_demoted_are_finished_on_the_new_one() {
+async fn claims_open_during_a_switchover_are_finished_on_the_new_primary() {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let mut keys = Vec::new();
     for code in ["a", "b", "c", "d", "e"] {
@@ -249,7 +249,7 @@ async fn connections_to_a_server_that_became_read_only_are_not_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_is_refused_at_the_start() {
+async fn a_read_only_server_is_refused_at_the_start() {
     let pair = Pair::start(Standby::Asynchronous).await;
     pair.until_the_standby_has_it_all().await;
     let standby = pair.standby.url(&pair.world.name);
@@ -272,7 +272,7 @@ async fn a_server_that_takes_no_writes_is_refused_at_the_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_accepts_and_never_answers_is_passed_by() {
+async fn a_host_that_accepts_and_never_answers_is_skipped() {
     let world = World::new().await;
     world.put("gone", "a", Ago(60.0)).await;
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");

@@ -6,16 +6,16 @@ use std::{sync::Arc, time::Duration};
 
 use paste_cleanup::worker::{Worker, report::StoppedBecause};
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     *,
 };
 
 /// A world whose worker talks to an S3 in a mood, and is soon tired of it.
-async fn world_with(mood: Mood) -> (World, FaultyS3, Arc<Worker>) {
+async fn world_with(mood: Mode) -> (World, FaultyS3, Arc<Worker>) {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let worker = worker_within(&world, &s3, Duration::from_secs(1)).await;
-    s3.mood(mood);
+    s3.set_mode(mood);
     (world, s3, worker)
 }
 
@@ -27,13 +27,13 @@ async fn worker_within(world: &World, s3: &FaultyS3, deadline: Duration) -> Arc<
     world.worker_with(change).await
 }
 
-fn refusing(text: String, code: &'static str) -> Mood {
-    Mood::Refusing { text, code }
+fn refusing(text: String, code: &'static str) -> Mode {
+    Mode::Refusing { text, code }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let (world, s3, worker) = world_with(Mode::Normal).await;
     for code in ["a", "held", "c"] {
         world.put(code, &format!("body of {code}"), Ago(60.0)).await;
     }
@@ -43,7 +43,7 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
         )
         .await;
     let key = key.expect("key");
-    s3.mood(refusing(key.clone(), "ObjectLocked"));
+    s3.set_mode(refusing(key.clone(), "ObjectLocked"));
     let claim = claim_some(&worker, 10).await;
     carry_out(&worker, &claim).await;
     let failed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'held' AND attempts = 1
@@ -53,7 +53,7 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
     assert_eq!(world.text(failed).await, Some(key.clone()));
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1, "the others are gone");
     world.assert_consistent().await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     world.end_backoff().await;
     assert_eq!(drain(&worker).await.objects_deleted, 1);
     assert_eq!(world.object(&key).await, None);
@@ -62,13 +62,13 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
 
 /// A damaged object, or a part of the store that is away: such a key is neither deleted nor refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_the_store_never_gets_done_keeps_nobody_else_and_costs_no_attempt() {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+async fn a_key_that_keeps_failing_delays_no_other_row_and_costs_no_attempt() {
+    let (world, s3, worker) = world_with(Mode::Normal).await;
     let key = world.put("damaged", "a", Ago(120.0)).await;
     for n in 0..9 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    s3.mood(refusing(key.clone(), "InternalError"));
+    s3.set_mode(refusing(key.clone(), "InternalError"));
     let summary = drain(&worker).await;
     assert_eq!((summary.rows_deleted, summary.rows_failed), (9, 1));
     assert_eq!(summary.stopped_because, StoppedBecause::Failed, "said, not hidden");
@@ -78,7 +78,7 @@ async fn a_key_that_the_store_never_gets_done_keeps_nobody_else_and_costs_no_att
                  AND last_error = 'S3 InternalError: no'";
     assert_eq!(world.text(waits).await, Some(key));
     world.assert_consistent().await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     world.end_backoff().await;
     assert_eq!(drain(&world.worker().await).await.objects_deleted, 1);
     world.assert_drained().await;
@@ -86,9 +86,9 @@ async fn a_key_that_the_store_never_gets_done_keeps_nobody_else_and_costs_no_att
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_error() {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let (world, s3, worker) = world_with(Mode::Normal).await;
     let key = world.put("held", "a", Ago(60.0)).await;
-    s3.mood(refusing(key.clone(), "ObjectLocked"));
+    s3.set_mode(refusing(key.clone(), "ObjectLocked"));
     for _ in 0..5 {
         let claim = claim_some(&worker, 10).await;
         carry_out(&worker, &claim).await;
@@ -105,13 +105,13 @@ async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_erro
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_leaves_failed_rows_says_so_and_exits_1() {
+async fn a_run_with_failed_rows_reports_them_and_exits_1() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let key = world.put("held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
     world.run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'held'").await;
-    s3.mood(refusing(key, "ObjectLocked"));
+    s3.set_mode(refusing(key, "ObjectLocked"));
     let ended = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json"])
@@ -126,7 +126,7 @@ async fn a_run_that_leaves_failed_rows_says_so_and_exits_1() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_gone_already_is_a_success() {
+async fn an_object_that_is_already_gone_is_a_success() {
     let world = World::new().await;
     let key = world.put("a", "a", Ago(60.0)).await;
     world.s3.delete_object().bucket(&world.bucket).key(&key).send().await.expect("delete");
@@ -136,28 +136,28 @@ async fn an_object_that_is_gone_already_is_a_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_answered_with_no_such_key_is_a_success() {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+    let (world, s3, worker) = world_with(Mode::Normal).await;
     let key = world.put("a", "a", Ago(60.0)).await;
-    s3.mood(refusing(key, "NoSuchKey"));
+    s3.set_mode(refusing(key, "NoSuchKey"));
     assert_eq!(drain(&worker).await.rows_deleted, 1);
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
 }
 
 /// While the dependencies fail, claims come back uncounted; once they answer, everything goes.
-async fn costs_no_attempt(mood: Mood) {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+async fn costs_no_attempt(mood: Mode) {
+    let (world, s3, worker) = world_with(Mode::Normal).await;
     for n in 0..5 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     world.put("live", "b1", Never).await;
-    s3.mood(mood);
+    s3.set_mode(mood);
     let running = tokio::spawn(async move { drain(&worker).await });
     world
         .until("released", "SELECT count(*) > 0 FROM deletion_claims WHERE reset_at IS NOT NULL")
         .await;
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0, "a row paid for it");
     assert_eq!(world.count("SELECT count(*) FROM pastes WHERE retry_at IS NOT NULL").await, 0);
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     let summary = running.await.expect("run");
     assert_eq!((summary.stopped_because, summary.rows_failed), (StoppedBecause::Drained, 0));
     assert!(summary.claims_released > 0);
@@ -169,17 +169,17 @@ async fn costs_no_attempt(mood: Mood) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_outage_never_costs_a_row_an_attempt() {
-    costs_no_attempt(Mood::Failing { status: 500, code: "InternalError" }).await;
+    costs_no_attempt(Mode::Failing { status: 500, code: "InternalError" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_s3_that_is_throttled_past_the_deadline_never_costs_a_row_an_attempt() {
-    costs_no_attempt(Mood::Failing { status: 503, code: "SlowDown" }).await;
+    costs_no_attempt(Mode::Failing { status: 503, code: "SlowDown" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_credentials_never_cost_a_row_an_attempt() {
-    costs_no_attempt(Mood::Failing { status: 403, code: "AccessDenied" }).await;
+    costs_no_attempt(Mode::Failing { status: 403, code: "AccessDenied" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,21 +189,21 @@ async fn credentials_denied_key_by_key_never_cost_a_row_an_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_200_whose_body_is_an_error_is_the_error_that_it_is() {
-    costs_no_attempt(Mood::ErrorInBody { code: "SlowDown" }).await;
+async fn an_error_in_the_body_of_a_200_never_costs_a_row_an_attempt() {
+    costs_no_attempt(Mode::ErrorInBody { code: "SlowDown" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_mentions_no_key_has_deleted_none() {
-    costs_no_attempt(Mood::Mute).await;
+async fn an_answer_that_mentions_no_key_never_costs_a_row_an_attempt() {
+    costs_no_attempt(Mode::EmptyAnswer).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
-    let (world, s3, worker) = world_with(Mood::Fine).await;
+async fn a_denied_object_among_others_that_are_deleted_is_a_row_error() {
+    let (world, s3, worker) = world_with(Mode::Normal).await;
     let key = world.put("held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
-    s3.mood(refusing(key, "AccessDenied"));
+    s3.set_mode(refusing(key, "AccessDenied"));
     let claim = claim_some(&worker, 10).await;
     carry_out(&worker, &claim).await;
     let left = "SELECT short_code || attempts FROM pastes";
@@ -213,14 +213,14 @@ async fn a_denied_object_beside_others_that_go_is_that_objects_own_fault() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_failed_alone() {
-    let (world, s3, _) = world_with(Mood::Fine).await;
+    let (world, s3, _) = world_with(Mode::Normal).await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let key = world.put("culprit", "poison", Ago(60.0)).await;
     // It takes a dozen calls to find it.
     let worker = worker_within(&world, &s3, Duration::from_secs(60)).await;
-    s3.mood(Mood::Choking { text: key });
+    s3.set_mode(Mode::RejectingCall { text: key });
     let claim = claim_some(&worker, 100).await;
     carry_out(&worker, &claim).await;
     let left = "SELECT string_agg(short_code || attempts, ',') FROM pastes";
@@ -259,7 +259,7 @@ async fn a_row_that_cannot_be_deleted_is_failed_with_nothing_leaked_or_counted_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_cannot_be_removed_keeps_its_rows_and_their_references() {
+async fn content_that_cannot_be_deleted_keeps_its_rows_and_their_references() {
     let world = World::new().await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0)).await;
@@ -325,12 +325,12 @@ async fn a_store_without_write_quorum_never_costs_a_row_an_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_nobody_knows_costs_no_row_an_attempt_while_the_probe_gets_it_too() {
+async fn an_unknown_error_code_costs_no_row_an_attempt_while_the_probe_gets_it_too() {
     costs_no_attempt(refusing(String::new(), "SomethingNew")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_cannot_even_be_claimed_stops_nobody_else_and_is_named() {
+async fn a_row_that_cannot_be_claimed_is_reported_and_delays_no_other_row() {
     let world = World::new().await;
     for n in 0..30 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0 + f64::from(n))).await;
@@ -383,7 +383,7 @@ async fn a_missing_privilege_ends_the_run_at_once_with_nothing_claimed() {
 async fn with_checksum_md5_a_delete_carries_content_md5_and_nothing_newer() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());

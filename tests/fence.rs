@@ -34,7 +34,7 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombies_heartbeat_decrement_and_finish_touch_nothing() {
+async fn the_heartbeat_decrement_and_finish_of_a_reset_worker_change_nothing() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -53,7 +53,7 @@ async fn a_zombies_heartbeat_decrement_and_finish_touch_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_that_had_decremented_cannot_finish() {
+async fn a_reset_worker_cannot_finish_its_batch() {
     let world = World::new().await;
     world.put("a", "only", Ago(60.0)).await;
     let zombie = world.worker().await;
@@ -72,7 +72,7 @@ async fn a_zombie_that_had_decremented_cannot_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_claims_by_the_same_worker_are_told_apart() {
+async fn an_older_claim_of_the_same_worker_is_fenced_off() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -88,7 +88,7 @@ async fn two_claims_by_the_same_worker_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_id_that_is_handed_out_twice_still_fences() {
+async fn a_reused_claim_id_is_still_fenced_off() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;

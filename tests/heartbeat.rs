@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     proxy::{Proxy, address_of},
     *,
 };
@@ -18,7 +18,7 @@ const STUCK: Duration = Duration::from_millis(800);
 async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let world = World::new().await;
     world.put("slow", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -45,7 +45,7 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
+async fn a_wedged_batch_is_not_kept_alive_by_healthy_batches() {
     let world = World::new().await;
     world.put("wedged", "a", Ago(60.0)).await;
     world.put("healthy", "b", Ago(50.0)).await;
@@ -65,7 +65,7 @@ async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_batch_does_not_stop_the_heartbeat_of_its_neighbours() {
+async fn a_locked_claim_does_not_stop_the_heartbeat_of_the_others() {
     let world = World::new().await;
     world.put("blocked", "a", Ago(60.0)).await;
     world.put("free", "b", Ago(50.0)).await;
@@ -90,7 +90,7 @@ async fn a_blocked_batch_does_not_stop_the_heartbeat_of_its_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_waits_for_a_lock_is_alive_and_its_pastes_pay_nothing() {
+async fn a_worker_that_waits_for_a_lock_is_alive_and_its_claim_is_not_reset() {
     let world = World::new().await;
     world.put("blocked", "a", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -135,7 +135,7 @@ async fn a_claim_that_was_busy_once_is_not_kept_alive_by_later_heartbeats() {
 async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -165,7 +165,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
 async fn a_worker_that_cannot_send_a_heartbeat_for_stuck_after_stops_touching_its_claims() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
     let mut worker = world
         .program("cleanup-worker")
@@ -177,7 +177,7 @@ async fn a_worker_that_cannot_send_a_heartbeat_for_stuck_after_stops_touching_it
         .start();
     s3.called(1).await;
     proxy.down();
-    worker.until_it_says("no heartbeat for stuck_after").await;
+    worker.until_it_logs("no heartbeat for stuck_after").await;
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     proxy.up();
@@ -223,7 +223,7 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
+async fn the_lease_of_a_claim_starts_after_its_wait_for_the_lock() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     let redis = servers::Redis::start().await;

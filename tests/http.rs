@@ -6,7 +6,7 @@ mod support;
 use std::{io::ErrorKind, net::TcpStream as Silent, time::Duration};
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Running,
     sockets::{connections_to, listening},
     *,
@@ -33,7 +33,7 @@ impl Sidecar {
     async fn of(program: Process) -> Self {
         let program = program.env("CLEANUP_WATCHDOG_TICK", "200ms");
         let mut running = program.env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0").start();
-        let line = running.until_it_says("health and metrics on").await;
+        let line = running.until_it_logs("health and metrics on").await;
         let address = line.split("http://").nth(1).expect("address");
         let address = address.split(['"', ' ']).next().expect("address").to_string();
         Self { running, address }
@@ -103,7 +103,7 @@ fn is_open(stream: &Silent) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_readiness_and_metrics_are_answered_to_get_and_head_and_the_connection_closed() {
+async fn get_and_head_are_answered_and_the_connection_is_closed() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ok\n"), ("/metrics", "# HELP")] {
@@ -120,7 +120,7 @@ async fn health_readiness_and_metrics_are_answered_to_get_and_head_and_the_conne
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_can_be_changed_through_it() {
+async fn every_method_but_get_and_head_is_refused() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"] {
@@ -133,7 +133,7 @@ async fn nothing_can_be_changed_through_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_not_waited_for() {
+async fn a_request_body_is_not_waited_for() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for (method, status) in [("GET", "200"), ("POST", "405")] {
@@ -146,7 +146,7 @@ async fn a_body_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_that_never_ends_is_cut_by_its_time_and_by_its_size() {
+async fn an_endless_request_head_is_limited_in_time_and_size() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let unfinished = b"GET /healthz HTTP/1.1\r\nHost: x\r\n";
@@ -175,7 +175,7 @@ async fn a_head_that_never_ends_is_cut_by_its_time_and_by_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_never_read_their_answer_hold_nothing() {
+async fn clients_that_never_read_their_answer_hold_no_connection() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let mut idle = Vec::new();
@@ -190,7 +190,7 @@ async fn clients_that_never_read_their_answer_hold_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_all_connections_are_taken_the_oldest_silent_one_gives_way() {
+async fn when_all_connections_are_taken_the_oldest_idle_one_is_closed() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let crowd = sidecar.crowd();
@@ -202,7 +202,7 @@ async fn when_all_connections_are_taken_the_oldest_silent_one_gives_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_probe_is_answered_while_silent_clients_connect_again_and_again() {
+async fn every_probe_is_answered_while_idle_clients_keep_connecting() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let address = sidecar.address.clone();
@@ -226,7 +226,7 @@ async fn every_probe_is_answered_while_silent_clients_connect_again_and_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_silent_clients_hold_every_connection_expired_claims_are_reset() {
+async fn expired_claims_are_reset_while_idle_clients_hold_every_connection() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -248,20 +248,20 @@ async fn while_silent_clients_hold_every_connection_expired_claims_are_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_without_descriptors_to_spare_goes_on_and_answers_again() {
+async fn a_watchdog_that_ran_out_of_file_descriptors_answers_again() {
     let world = World::new().await;
     let program = env!("CARGO_BIN_EXE_cleanup-watchdog");
     let few = world.program("sh").args(&["-c", "ulimit -n 24 && exec \"$0\"", program]);
     let mut sidecar = Sidecar::of(few).await;
     let crowd = sidecar.crowd();
-    sidecar.running.until_it_says("cannot accept a connection").await;
+    sidecar.running.until_it_logs("cannot accept a connection").await;
     drop(crowd);
     sidecar.answers_again().await;
     sidecar.stops().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_client_does_not_hold_up_a_stop() {
+async fn an_idle_client_does_not_delay_a_stop() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let (half, silent) = (Silent::connect(&sidecar.address), Silent::connect(&sidecar.address));
@@ -272,7 +272,7 @@ async fn a_silent_client_does_not_hold_up_a_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all() {
+async fn by_default_only_the_watchdog_listens_and_only_on_loopback() {
     let world = World::new().await;
     assert!(paste_cleanup::config::defaults().watchdog.listen.ip().is_loopback());
     let sidecar = Sidecar::start(&world).await;
@@ -280,11 +280,11 @@ async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all
     assert_eq!(listening(sidecar.running.pid()), one);
 
     let mut scheduler = world.program("cleanup-worker").args(&["schedule"]).start();
-    scheduler.until_it_says("waiting for").await;
+    scheduler.until_it_logs("waiting for").await;
     assert_eq!(listening(scheduler.pid()), Vec::<String>::new());
 
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
     let run = run.start();
     s3.called(1).await;
@@ -294,7 +294,7 @@ async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_sweep_listens_nowhere() {
+async fn watchdog_once_does_not_listen() {
     let world = World::new().await;
     let mut other = connect(&world.database_url).await;
     let holding = other.transaction().await.expect("begin");

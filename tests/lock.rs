@@ -59,7 +59,7 @@ async fn the_lock_has_a_ttl_and_carries_the_databases_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_one_holds_the_lock_and_the_next_one_waits_for_it() {
+async fn the_lock_has_one_holder_and_the_next_one_waits() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_secs(30), WhenUnavailable::Proceed);
     let first = token(lock.acquire(&Shutdown::default(), None).await);
@@ -82,7 +82,7 @@ async fn a_lock_that_was_stolen_is_not_released_by_its_old_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_nobody_releases_is_waited_for_a_few_ttls_and_no_longer() {
+async fn a_lock_that_is_never_released_is_waited_for_only_a_few_ttls() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_millis(200), WhenUnavailable::Wait);
     command(&redis, &["SET", lock.key(), "somebody's, for ever"]).await;
@@ -90,7 +90,7 @@ async fn a_lock_that_nobody_releases_is_waited_for_a_few_ttls_and_no_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_lock_lets_two_claim_at_once_and_both_stay_right() {
+async fn claims_stay_correct_when_the_lock_expires_under_its_holder() {
     let world = World::new().await;
     let redis = Redis::start().await;
     world.put_many(200, 50).await;
@@ -121,7 +121,7 @@ async fn an_expired_lock_lets_two_claim_at_once_and_both_stay_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_when_redis_dies_in_the_middle() {
+async fn a_run_continues_when_redis_dies_in_the_middle() {
     let world = World::new().await;
     let mut redis = Redis::start().await;
     for n in 0..30 {
@@ -157,7 +157,7 @@ async fn with_when_unavailable_wait_nothing_is_claimed_until_redis_is_back() {
         .env("REDIS_URL", &redis.url())
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .start();
-    worker.until_it_says("waiting").await;
+    worker.until_it_logs("waiting").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
     redis.start_again().await;
     assert_eq!(worker.end().await.code(), 0);
@@ -204,7 +204,7 @@ fn lock_at(url: &str) -> Lock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_redis_would_not_take_back_is_not_taken() {
+async fn a_lock_that_could_not_be_released_is_not_taken() {
     for right in ["-@scripting", "-evalsha", "-del", "-get"] {
         let (redis, url) = redis_without(right).await;
         let lock = lock_at(&url);
@@ -218,7 +218,7 @@ async fn a_lock_that_redis_would_not_take_back_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_without_a_lock_that_cannot_be_released_and_says_so_once() {
+async fn a_run_continues_without_a_lock_that_cannot_be_released_and_warns_once() {
     let world = World::new().await;
     for n in 0..6 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -252,7 +252,7 @@ async fn with_when_unavailable_wait_nothing_is_claimed_until_the_lock_can_be_rel
         .env("CLEANUP_LOCK_TTL", "3s")
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .start();
-    worker.until_it_says("claiming nothing until").await;
+    worker.until_it_logs("claiming nothing until").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
     grant(&redis, &["+@scripting"]).await;
     let ended = worker.end().await;

@@ -107,7 +107,7 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_whose_answer_was_lost_still_tells_what_it_failed_and_repaired() {
+async fn a_decrement_whose_answer_was_lost_still_reports_failed_rows_and_drift() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("held", "held", Ago(60.0)).await;
     world.put("fine", "fine", Ago(60.0)).await;
@@ -139,7 +139,7 @@ async fn a_decrement_whose_answer_was_lost_still_tells_what_it_failed_and_repair
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
+async fn a_finish_whose_answer_was_lost_still_reports_failed_rows() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
@@ -162,7 +162,7 @@ async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
+async fn a_run_reports_its_dead_letters_whichever_answer_was_lost() {
     for spared in 0..4 {
         let (world, proxy, worker) = world_behind_a_proxy().await;
         for code in ["body held", "row held", "fine"] {
@@ -191,7 +191,7 @@ async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
 /// The rows are failed for good, the batch runs out of patience before it learns of that, and the
 /// claim row tells nobody: the rows themselves do.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
+async fn a_run_reports_its_dead_letters_when_an_outage_follows_the_lost_answer() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("row held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Running,
     prometheus::{JOB, Prometheus, get, promtool, selectors, shipped},
     *,
@@ -44,7 +44,7 @@ fn dashboard() -> Value {
 async fn watchdog(world: &World) -> (Running, String) {
     let program = world.program("cleanup-watchdog").env("CLEANUP_WATCHDOG_TICK", "200ms");
     let mut running = program.env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0").start();
-    let line = running.until_it_says("health and metrics on").await;
+    let line = running.until_it_logs("health and metrics on").await;
     let address = line.split("http://").nth(1).expect("an address");
     let address = address.split(['"', ' ']).next().expect("an address").to_string();
     (running, address)
@@ -53,7 +53,7 @@ async fn watchdog(world: &World) -> (Running, String) {
 /// A night in which everything happens that can happen: pastes go, Redis and S3 are away, a worker is
 /// killed, a count is wrong, a paste cannot be deleted.
 async fn bad_night(world: &World) {
-    let s3 = FaultyS3::start(world, Mood::Fine).await;
+    let s3 = FaultyS3::start(world, Mode::Normal).await;
     let worker = || {
         let worker = world.program("cleanup-worker").args(&["run"]);
         worker.env("AWS_ENDPOINT_URL", &s3.url).env("CLEANUP_CACHE_KEY_PATTERN", "{short_code}")
@@ -72,7 +72,7 @@ async fn bad_night(world: &World) {
     for n in 0..3 {
         world.put(&format!("q{n}"), &format!("another {n}"), Ago(60.0)).await;
     }
-    s3.mood(Mood::Holding);
+    s3.set_mode(Mode::Holding);
     let calls = s3.calls();
     let dies = worker().start();
     s3.called(calls + 1).await;
@@ -90,13 +90,13 @@ async fn bad_night(world: &World) {
     folder.write("flag", "");
     let calls = s3.calls();
     let mut fails = worker().env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag")).start();
-    fails.until_it_says("claiming nothing for now").await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    fails.until_it_logs("claiming nothing for now").await;
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(folder.file("flag")).expect("remove the flag");
     s3.called(calls + 1).await;
-    s3.mood(Mood::Failing { status: 500, code: "InternalError" });
+    s3.set_mode(Mode::Failing { status: 500, code: "InternalError" });
     s3.called(calls + 2).await;
-    s3.mood(Mood::Refusing { text: locked, code: "ObjectLocked" });
+    s3.set_mode(Mode::Refusing { text: locked, code: "ObjectLocked" });
     let failed = fails.end().await;
     assert_eq!(failed.code(), 1, "{}", failed.stderr());
     world
@@ -109,7 +109,7 @@ async fn bad_night(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_panel_and_every_alert_is_answered_by_a_prometheus_that_saw_a_bad_night() {
+async fn every_panel_and_every_alert_has_data_after_a_bad_night() {
     let world = World::new().await;
     let (_running, address) = watchdog(&world).await;
     let prometheus = Prometheus::start(Some(&address)).await;
@@ -221,7 +221,7 @@ async fn the_alert_rules_pass_their_own_tests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_alert_says_how_urgent_it_is_what_to_run_first_and_where_to_read_on() {
+async fn every_alert_has_a_severity_a_first_command_and_a_runbook_section() {
     let runbook = std::fs::read_to_string(shipped("RUNBOOK.md")).expect("a runbook");
     let anchors: BTreeSet<String> = runbook
         .lines()
@@ -244,7 +244,7 @@ async fn every_alert_says_how_urgent_it_is_what_to_run_first_and_where_to_read_o
 }
 
 #[test]
-fn every_panel_is_explained_and_takes_whatever_data_source_is_there() {
+fn every_panel_has_a_description_and_a_configurable_data_source() {
     let dashboard = dashboard();
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
@@ -261,7 +261,7 @@ fn every_panel_is_explained_and_takes_whatever_data_source_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_batch_leaves_exactly_one_event_with_all_that_it_did() {
+async fn each_batch_logs_exactly_one_event_with_all_its_numbers() {
     let world = World::new().await;
     let mut bytes = 0;
     for n in 0..25 {

@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
     proxy::{Proxy, address_of},
@@ -18,7 +18,7 @@ use support::{
     *,
 };
 
-const FAILING: Mood = Mood::Failing { status: 500, code: "InternalError" };
+const FAILING: Mode = Mode::Failing { status: 500, code: "InternalError" };
 const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 /// What a worker says when it stops claiming, and when it goes on.
@@ -75,7 +75,7 @@ async fn assert_gave_up(world: &World, ended: &Ended, words: &[&str]) {
 /// A worker whose connections to Postgres can be cut, and which holds a batch in S3 by now.
 async fn holding_a_batch(world: &World, process: Process) -> (Running, Proxy, FaultyS3) {
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let url = proxy.through(&world.worker_url());
     let worker = process.env("DATABASE_URL", &url).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
@@ -83,46 +83,46 @@ async fn holding_a_batch(world: &World, process: Process) -> (Running, Proxy, Fa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_s3_fails_nothing_is_claimed_and_the_run_goes_on_by_itself_when_it_answers() {
+async fn while_s3_fails_nothing_is_claimed_and_the_run_continues_when_s3_recovers() {
     let world = world(80).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let process = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "1", "--concurrency", "64"])
         .env("AWS_ENDPOINT_URL", &s3.url);
     let mut worker = process.start();
     s3.probed(1).await;
-    s3.mood(FAILING);
-    worker.until_it_says(WAITS).await;
+    s3.set_mode(FAILING);
+    worker.until_it_logs(WAITS).await;
     let claims = "SELECT count(*) FROM deletion_claims";
     let before = world.count(claims).await;
     s3.probed(s3.probes() + 3).await;
     assert_eq!(world.count(claims).await, before, "claimed what cannot be worked on");
     assert!(before < 64, "the breaker opened only when there was no room: {before}");
-    s3.mood(Mood::Fine);
-    worker.until_it_says(GOES_ON).await;
+    s3.set_mode(Mode::Normal);
+    worker.until_it_logs(GOES_ON).await;
     assert_recovered(&world, &worker.end().await, 80).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_that_is_away_for_longer_than_the_run_leaves_nothing_claimed() {
+async fn an_s3_outage_longer_than_the_run_leaves_nothing_claimed() {
     let world = world(10).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = impatient_run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
-    s3.mood(FAILING);
+    s3.set_mode(FAILING);
     let words = ["gave up after 1s", "S3 is unavailable", &world.bucket, "AWS_ENDPOINT_URL"];
     assert_gave_up(&world, &worker.end().await, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
+async fn a_throttled_worker_slows_down_while_the_other_workers_continue() {
     let world = world(60).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let throttled = run(&world).args(&["--concurrency", "4"]);
     let throttled = throttled.env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     // The throttled worker holds at most its four batches; all others go.
     let other = run(&world).output().await;
     assert_eq!(other.code(), 0, "{}", other.stderr());
@@ -137,12 +137,12 @@ async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_that_comes_back_finds_the_run_going_on() {
+async fn a_run_continues_after_a_postgres_outage() {
     let world = world(30).await;
     let (mut worker, proxy, s3) = holding_a_batch(&world, run(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("trying again").await;
+    worker.until_it_logs("trying again").await;
     proxy.up();
     let ended = worker.end().await;
     assert_eq!(ended.json()["claims_released"], 0, "{}", ended.stderr());
@@ -155,20 +155,20 @@ async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() 
     let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("staying until the open claims can be released").await;
+    worker.until_it_logs("staying until the open claims can be released").await;
     assert!(world.count(OPEN).await > 0, "nothing to release");
     proxy.up();
     assert_gave_up(&world, &worker.end().await, &["gave up after 1s"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_watchdog() {
+async fn a_run_stopped_during_a_postgres_outage_reports_what_it_leaves_to_the_watchdog() {
     let world = world(30).await;
     let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
-    worker.until_it_says("staying until the open claims can be released").await;
+    worker.until_it_logs("staying until the open claims can be released").await;
     let ended = worker.end().await;
     ended.assert_refused(1, &["could not be released", "watchdog frees them after 2h"]);
     world.expire_leases(7201.0).await;
@@ -177,7 +177,7 @@ async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_when_unavailable_wait_a_redis_that_stays_away_ends_the_run_with_nothing_claimed() {
+async fn with_when_unavailable_wait_a_long_redis_outage_ends_the_run_with_nothing_claimed() {
     let world = world(5).await;
     let mut redis = Redis::start().await;
     redis.kill().await;
@@ -192,7 +192,7 @@ async fn with_when_unavailable_wait_a_redis_that_stays_away_ends_the_run_with_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_hangs_is_asked_now_and_then_instead_of_for_every_claim() {
+async fn a_redis_that_hangs_is_tried_now_and_then_instead_of_for_every_claim() {
     let world = world(60).await;
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
     let url = format!("redis://{}", silent.local_addr().expect("address"));
@@ -221,7 +221,7 @@ async fn a_redis_that_hangs_is_asked_now_and_then_instead_of_for_every_claim() {
 /// and goes on when it is over.
 async fn assert_sits_out(world: &World, reason: &str, over: impl Future<Output = ()>) {
     let mut worker = run(world).start();
-    let line = worker.until_it_says(WAITS).await;
+    let line = worker.until_it_logs(WAITS).await;
     assert!(line.contains(reason), "{line}");
     assert_eq!(world.count(OPEN).await, 0);
     over.await;
@@ -235,7 +235,7 @@ async fn too_many_connections_are_waited_out() {
     fill(&world, 30).await;
     // The program's first connection is let in, as in the middle of a night.
     let (mut worker, s3) = {
-        let s3 = FaultyS3::start(&world, Mood::Holding).await;
+        let s3 = FaultyS3::start(&world, Mode::Holding).await;
         (run(&world).env("AWS_ENDPOINT_URL", &s3.url).start(), s3)
     };
     s3.called(1).await;
@@ -246,7 +246,7 @@ async fn too_many_connections_are_waited_out() {
         )
         .await;
     s3.let_go();
-    let line = worker.until_it_says("too many connections").await;
+    let line = worker.until_it_logs("too many connections").await;
     assert!(line.contains("53300"), "{line}");
     world.run_sql("ALTER ROLE suite_worker CONNECTION LIMIT -1").await;
     assert_recovered(&world, &worker.end().await, 30).await;
@@ -257,21 +257,21 @@ async fn a_server_that_becomes_read_only_is_waited_out() {
     let postgres = Postgres::start(&[]).await;
     let world = World::on_server(&postgres).await;
     fill(&world, 30).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let mut worker = run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.configure(&["default_transaction_read_only = on"]).await;
     postgres.reload().await;
     world.until("read-only", "SELECT current_setting('transaction_read_only') = 'on'").await;
     s3.let_go();
-    worker.until_it_says("does not allow writes").await;
+    worker.until_it_logs("does not allow writes").await;
     postgres.configure(&["default_transaction_read_only = off"]).await;
     postgres.reload().await;
     assert_recovered(&world, &worker.end().await, 30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_waited_out_or_given_up_on_with_nothing_claimed() {
+async fn a_full_disk_is_waited_out_or_ends_the_run_with_nothing_claimed() {
     let mut disk = None;
     let postgres = Postgres::initialised(|data| {
         let small = disk.insert(SmallDisk::mount(data, "160m"));
@@ -297,11 +297,11 @@ async fn a_full_disk_is_waited_out_or_given_up_on_with_nothing_claimed() {
 /// The server was away for longer than `stuck_after`; whoever sweeps right after its start finds
 /// every claim silent, although the workers are alive.
 #[tokio::test(flavor = "multi_thread")]
-async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_claims_are_reset() {
+async fn after_an_outage_longer_than_stuck_after_live_workers_keep_their_claims() {
     let postgres = Postgres::start(&[]).await;
     let world = World::on_server(&postgres).await;
     fill(&world, 30).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let times = |process: Process| {
         process
             .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "3s")
@@ -310,7 +310,7 @@ async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_
     let mut worker = times(run(&world)).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.stop_immediately().await;
-    worker.until_it_says("no heartbeat for stuck_after").await;
+    worker.until_it_logs("no heartbeat for stuck_after").await;
     postgres.start_again().await;
     let sweep = times(world.program("cleanup-watchdog")).args(&["--once"]).output();
     let (swept, ()) = tokio::join!(sweep, async { s3.let_go() });

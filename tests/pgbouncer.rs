@@ -50,7 +50,7 @@ async fn assert_refused(world: &World, pooler: &PgBouncer, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_refuses_our_settings_is_named() {
+async fn a_pooler_that_refuses_our_settings_is_reported() {
     for mode in ["session", "transaction"] {
         let world = world().await;
         let pooler = PgBouncer::start(&world, &[&format!("pool_mode = {mode}")]).await;
@@ -146,7 +146,7 @@ async fn a_named_schema_works_through_a_pooler_once_the_role_carries_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_but_one_connection_starts_all_the_same() {
+async fn a_login_limited_to_one_connection_works() {
     let world = world().await;
     let login = format!("t{}", uuid::Uuid::new_v4().simple());
     let create = format!(

@@ -41,7 +41,7 @@ async fn a_paste_that_is_reset_after_its_content_was_deleted_has_no_content() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_waits_for_a_paste_that_comes_back_and_spares_its_body() {
+async fn a_decrement_waits_for_a_paste_that_is_being_reset_and_keeps_its_content() {
     let world = World::new().await;
     let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
     // By hand, and not committed yet when the decrement comes.
@@ -68,7 +68,7 @@ async fn a_decrement_waits_for_a_paste_that_comes_back_and_spares_its_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_whose_content_is_being_deleted_stays_in_progress_until_that_is_decided() {
+async fn a_paste_stays_in_progress_while_the_delete_of_its_content_is_uncommitted() {
     let world = World::new().await;
     two_claims_and_a_count_of_one(&world).await;
     world.expire_leases(7201.0).await;
@@ -108,7 +108,7 @@ async fn a_recount_counts_the_pastes_that_other_workers_have_claimed_and_not_dec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
+async fn content_that_is_stored_again_is_not_decremented_by_an_older_batch() {
     let world = World::new().await;
     let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
     carry_out(&second, &two).await;
@@ -124,7 +124,7 @@ async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_stored_again_by_a_transaction_from_before_the_claim_owes_it_nothing_either() {
+async fn content_stored_again_by_a_transaction_older_than_the_claim_is_not_decremented() {
     let world = World::new().await;
     let mut writer = connect(&world.database_url).await;
     let put = writer.transaction().await.expect("begin");
@@ -141,7 +141,7 @@ async fn a_body_stored_again_by_a_transaction_from_before_the_claim_owes_it_noth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_says() {
+async fn a_paste_marked_by_another_client_keeps_its_content_whatever_the_count() {
     let world = World::new().await;
     world.put("live", "shared", Never).await;
     world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
@@ -155,7 +155,7 @@ async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_sa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_no_other() {
+async fn a_locked_content_row_delays_one_stranded_row_and_no_other() {
     let world = World::new().await;
     world.put("held", "held", Ago(60.0)).await;
     world.put_many(20, 20).await;
@@ -174,7 +174,7 @@ async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_trigger_nothing_is_claimed_until_migrate_has_repaired_it() {
+async fn without_its_triggers_nothing_is_claimed_until_migrate_repairs_them() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     for trigger in ["pastes_verify_content", "pastes_guard"] {
@@ -198,7 +198,7 @@ async fn without_its_trigger_nothing_is_claimed_until_migrate_has_repaired_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_content() {
+async fn a_role_that_may_update_pastes_can_reset_one_without_rights_on_content() {
     let world = World::new().await;
     two_claims_and_a_count_of_one(&world).await;
     let role = format!("resetter_{}", uuid::Uuid::new_v4().simple());
@@ -216,7 +216,7 @@ async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_and_a_decrement_with_the_same_bodies_do_not_wait_for_each_other_in_a_circle() {
+async fn a_reset_and_a_decrement_of_the_same_content_do_not_deadlock() {
     for claims in [1, 2] {
         reset_beside_a_decrement(claims).await;
     }

@@ -53,7 +53,7 @@ async fn never_expiring_and_future_pastes_are_untouched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_go_and_changes_nothing() {
+async fn a_dry_run_reports_what_would_be_deleted_and_changes_nothing() {
     let world = World::new().await;
     world.put("a", "shared with the living", Ago(60.0)).await;
     world.put("live", "shared with the living", Never).await;
@@ -76,7 +76,7 @@ async fn a_dry_run_says_what_would_go_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limit_stops_after_exactly_so_many_pastes_with_exit_3() {
+async fn limit_stops_after_exactly_that_many_pastes_with_exit_3() {
     let world = World::new().await;
     world.put_many(100, 100).await;
     let ended = world
@@ -131,7 +131,7 @@ async fn a_paused_fleet_claims_nothing_and_names_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_back() {
+async fn a_run_is_not_drained_while_another_claim_is_uncommitted() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     world.put("b", "b", Ago(60.0)).await;
@@ -194,7 +194,7 @@ async fn several_batches_are_in_flight_at_once() {
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    let s3 = faulty_s3::FaultyS3::start(&world, faulty_s3::Mood::Holding).await;
+    let s3 = faulty_s3::FaultyS3::start(&world, faulty_s3::Mode::Holding).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -210,7 +210,7 @@ async fn several_batches_are_in_flight_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_must_run_alone_has_the_process_to_itself() {
+async fn a_row_that_must_run_alone_is_claimed_with_no_other_claim_open() {
     let world = World::new().await;
     for n in 0..10 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Running,
     proxy::{Fault, Proxy, address_of},
     *,
@@ -21,7 +21,7 @@ async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     world.put("live", "b1", Never).await;
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "2"])
@@ -34,7 +34,7 @@ async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_releases_what_cannot_be_finished_so_that_nothing_stays_claimed() {
+async fn sigterm_releases_what_cannot_be_finished_and_nothing_stays_claimed() {
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "300ms").await;
     assert_eq!(world.count(CLAIMED).await, 10);
@@ -56,7 +56,7 @@ async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_mor
     let world = World::new().await;
     let (s3, mut worker) = held_worker(&world, "60s").await;
     worker.signal(Signal::TERM);
-    worker.until_it_says("finishing 2 open batches").await;
+    worker.until_it_logs("finishing 2 open batches").await;
     s3.let_go();
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
@@ -71,7 +71,7 @@ async fn a_second_signal_releases_at_once() {
     let world = World::new().await;
     let (_s3, mut worker) = held_worker(&world, "1h").await;
     worker.signal(Signal::INT);
-    worker.until_it_says("finishing 2 open batches").await;
+    worker.until_it_logs("finishing 2 open batches").await;
     worker.signal(Signal::INT);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
@@ -79,7 +79,7 @@ async fn a_second_signal_releases_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigkill_leaves_only_what_the_watchdog_resets() {
+async fn sigkill_leaves_only_claims_that_the_watchdog_resets() {
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "60s").await;
     worker.signal(Signal::KILL);
@@ -130,7 +130,7 @@ async fn with_output(world: &World, program: &str, args: &[&str], redirect: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_or_a_result_that_cannot_be_written_never_stops_the_work() {
+async fn a_log_or_report_that_cannot_be_written_does_not_stop_the_work() {
     let world = World::new().await;
     for redirect in ["2>/dev/full", "2>&1 >/dev/null | head -1 >/dev/null", "2>&-"] {
         world.run_sql("DELETE FROM pastes; DELETE FROM content").await;

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
     servers::Folder,
@@ -61,18 +61,18 @@ async fn claims_are_never_ahead_of_the_rate_by_more_than_one_batch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flag_file_stops_claims_but_no_batch_in_flight_until_it_is_removed() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let flag = flag_in(&folder);
     let worker = run(&world, &[]).await.env("AWS_ENDPOINT_URL", &s3.url);
     let mut worker = worker.env("CLEANUP_THROTTLE_FLAG_FILE", &flag).start();
     s3.called(1).await;
     folder.write("stop", "");
     s3.let_go();
-    worker.until_it_says("finished claim").await;
-    worker.until_it_says(&format!("claiming nothing for now: flag file {flag} exists")).await;
+    worker.until_it_logs("finished claim").await;
+    worker.until_it_logs(&format!("claiming nothing for now: flag file {flag} exists")).await;
     assert_eq!(world.count(CLAIMS).await, 1);
     std::fs::remove_file(&flag).expect("remove the flag");
-    worker.until_it_says("claiming again").await;
+    worker.until_it_logs("claiming again").await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "flag_file");
@@ -81,20 +81,20 @@ async fn a_flag_file_stops_claims_but_no_batch_in_flight_until_it_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flag_file_that_cannot_be_looked_for_stops_claims_too() {
+async fn a_flag_file_that_cannot_be_checked_stops_claims_too() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     folder.write("file", "");
     let below = format!("{}/stop", folder.file("file"));
     let worker = run(&world, &[]).await.env("CLEANUP_THROTTLE_FLAG_FILE", &below);
     let mut worker = worker.start();
-    worker.until_it_says("stop cannot be looked for: Not a directory").await;
+    worker.until_it_logs("stop cannot be looked for: Not a directory").await;
     std::fs::remove_file(folder.file("file")).expect("remove the file in its way");
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_nothing_to_claim_waits_for_nothing() {
+async fn a_run_with_nothing_due_does_not_wait_for_a_throttle() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     folder.write("stop", "");
     world.put("live", "a", Never).await;
@@ -109,7 +109,7 @@ async fn waiting(world: &World, folder: &Folder, s3: &str, args: &[&str]) -> Run
     folder.write("stop", "");
     let worker = run(world, args).await.env("CLEANUP_THROTTLE_FLAG_FILE", &flag_in(folder));
     let mut worker = worker.env("AWS_ENDPOINT_URL", s3).start();
-    worker.until_it_says("claiming nothing for now: flag file").await;
+    worker.until_it_logs("claiming nothing for now: flag file").await;
     worker
 }
 
@@ -122,7 +122,7 @@ async fn assert_stopped(world: &World, worker: Running, because: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_is_obeyed_while_a_run_holds_back() {
+async fn sigterm_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &[]).await;
     worker.signal(Signal::TERM);
@@ -130,14 +130,14 @@ async fn sigterm_is_obeyed_while_a_run_holds_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_is_obeyed_while_a_run_holds_back() {
+async fn the_deadline_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &["--run-time", "5s"]).await;
     assert_stopped(&world, worker, "deadline").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_of_the_fleet_is_obeyed_while_a_run_holds_back() {
+async fn pausing_the_fleet_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &[]).await;
     world.run_sql("UPDATE cleanup_fleet SET paused_at = now(), pause_reason = 'test'").await;
@@ -176,11 +176,11 @@ async fn a_standby_that_lags_stops_claims_until_it_has_caught_up() {
     let pair = Lagging::start().await;
     pair.world.run_sql("GRANT pg_monitor TO suite_worker").await;
     let mut worker = pair.worker(&[]).await.start();
-    let line = worker.until_it_says("claiming nothing for now: replica lag").await;
+    let line = worker.until_it_logs("claiming nothing for now: replica lag").await;
     assert!(line.contains(" s > 1s"), "{line}");
     assert_eq!(pair.world.count(CLAIMS).await, 0);
     pair.standby.batch_execute("SELECT pg_wal_replay_resume()").await.expect("resume");
-    worker.until_it_says("claiming again").await;
+    worker.until_it_logs("claiming again").await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "replica_lag");
@@ -200,15 +200,15 @@ async fn a_login_that_cannot_see_the_lag_warns_once_and_drains() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_down_is_said_and_what_it_costs_is_in_the_summary() {
+async fn slow_down_is_logged_and_its_waits_are_in_the_summary() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let mut worker = waiting(&world, &folder, &s3.url, &[]).await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(flag_in(&folder)).expect("remove the flag");
-    worker.until_it_says("S3 says SlowDown").await;
+    worker.until_it_logs("S3 says SlowDown").await;
     s3.called(3).await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!(said(&ended, "S3 says SlowDown"), 1, "told once");
@@ -217,7 +217,7 @@ async fn slow_down_is_said_and_what_it_costs_is_in_the_summary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_the_progress_bar_and_the_report_name_what_is_waited_for() {
+async fn the_progress_bar_and_the_report_name_the_throttle() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     folder.write("stop", "");
     world.put_many(20, 20).await;

@@ -82,7 +82,7 @@ impl TlsPostgres {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn require_encrypts_whoever_signed_the_certificate() {
+async fn require_encrypts_without_verifying_the_certificate() {
     let postgres = TlsPostgres::start().await;
     postgres.assert_works("127.0.0.1", "require", None).await;
     postgres.assert_works("127.0.0.1", "prefer", None).await;
@@ -99,7 +99,7 @@ async fn require_with_a_ca_file_verifies_the_chain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
+async fn verify_full_requires_the_right_ca_and_host_name() {
     let postgres = TlsPostgres::start().await;
     postgres.assert_works("localhost", "verify-full", Some("ca.pem")).await;
     let words = ["certificate"];
@@ -109,7 +109,7 @@ async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_ca_wants_the_right_ca_under_any_host_name() {
+async fn verify_ca_requires_the_right_ca_under_any_host_name() {
     let postgres = TlsPostgres::start().await;
     postgres.assert_works("localhost", "verify-ca", Some("ca.pem")).await;
     postgres.assert_works("127.0.0.1", "verify-ca", Some("ca.pem")).await;
@@ -120,7 +120,7 @@ async fn verify_ca_wants_the_right_ca_under_any_host_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
+async fn a_ca_file_that_is_missing_or_not_pem_is_named() {
     let folder = Folder::new("tls");
     folder.write("empty.pem", "no certificate here");
     for name in ["missing.pem", "empty.pem"] {
@@ -132,7 +132,7 @@ async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_night_goes_through_tls() {
+async fn all_programs_work_over_tls() {
     let world = World::new().await;
     let postgres = TlsPostgres::start().await;
     let url = postgres.url("localhost", "verify-full");
@@ -182,7 +182,7 @@ async fn redis_over_tls_locks_with_the_right_ca_and_host_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_cannot_be_trusted_is_done_without() {
+async fn a_redis_with_an_untrusted_certificate_is_not_used() {
     let (world, folder) = (World::new().await, certificates());
     let redis = tls_redis(&folder).await;
     let (right, wrong) = (folder.file("ca.pem"), folder.file("other-ca.pem"));
@@ -198,7 +198,7 @@ async fn a_redis_that_cannot_be_trusted_is_done_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
+async fn an_s3_endpoint_with_an_untrusted_certificate_is_refused() {
     let (world, folder) = (World::new().await, certificates());
     world.put("p", "a", Ago(60.0)).await;
     // Whoever gets past the handshake finds no S3 here, but the refusal comes before.
@@ -209,7 +209,7 @@ async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_says_what_is_encrypted() {
+async fn doctor_reports_which_connections_are_encrypted() {
     let (world, postgres) = (World::new().await, TlsPostgres::start().await);
     let redis = tls_redis(&postgres.folder).await;
     let ca = postgres.folder.file("ca.pem");

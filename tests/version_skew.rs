@@ -5,7 +5,7 @@
 mod support;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     *,
 };
 
@@ -18,7 +18,7 @@ async fn assert_claims_no_more(change: &str, words: &[&str]) {
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"])
@@ -40,18 +40,17 @@ async fn assert_claims_no_more(change: &str, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_database_is_migrated_in_mid_run_finishes_its_batch_and_claims_no_more() {
+async fn a_worker_finishes_its_batch_and_claims_no_more_once_its_database_is_migrated() {
     assert_claims_no_more(MIGRATE, &["schema version 999", "upgrade"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_database_is_taken_back_in_mid_run_finishes_its_batch_and_claims_no_more() {
+async fn a_worker_finishes_its_batch_and_claims_no_more_once_its_database_is_downgraded() {
     assert_claims_no_more(DOWNGRADE, &["schema version 1", "run `cleanupctl migrate`"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_database_is_bound_to_another_bucket_finishes_its_batch_and_claims_no_more()
-{
+async fn a_worker_finishes_its_batch_and_claims_no_more_once_its_database_has_another_bucket() {
     let moved = "UPDATE cleanup_fleet SET bucket = 'moved'";
     assert_claims_no_more(moved, &["belongs to bucket \"moved\"", "correct S3_BUCKET"]).await;
     let under = "UPDATE cleanup_fleet SET prefix = 'under/'";
@@ -59,7 +58,7 @@ async fn a_worker_whose_database_is_bound_to_another_bucket_finishes_its_batch_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watchdog_whose_database_is_migrated_ends_and_resets_nothing_more() {
+async fn a_watchdog_exits_and_resets_nothing_more_once_its_database_is_migrated() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let mut watchdog = world
@@ -67,7 +66,7 @@ async fn a_watchdog_whose_database_is_migrated_ends_and_resets_nothing_more() {
         .env("CLEANUP_WATCHDOG_TICK", "200ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    watchdog.until_it_says("health and metrics on").await;
+    watchdog.until_it_logs("health and metrics on").await;
     world.run_sql(MIGRATE).await;
     let ended = watchdog.end().await;
     ended.assert_refused(1, &["schema version 999", "upgrade"]);

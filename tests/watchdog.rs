@@ -12,7 +12,7 @@ const IN_PROGRESS: &str =
     "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_reset_after_two_hours_of_silence_and_not_a_second_earlier() {
+async fn a_claim_is_reset_two_hours_after_its_last_heartbeat_and_not_a_second_earlier() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -101,7 +101,7 @@ async fn rows_of_a_claim_with_a_heartbeat_are_not_reset_however_old_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_an_ended_or_vanished_claim_are_not_left_in_progress_for_ever() {
+async fn rows_of_an_ended_or_missing_claim_do_not_stay_in_progress_forever() {
     let world = World::new().await;
     world.put_many(30, 30).await;
     let worker = world.worker().await;
@@ -117,7 +117,7 @@ async fn rows_of_an_ended_or_vanished_claim_are_not_left_in_progress_for_ever() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_resident_watchdog_finds_rows_of_a_vanished_claim_at_its_first_tick() {
+async fn the_resident_watchdog_resets_rows_of_a_missing_claim_at_its_first_tick() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -130,7 +130,7 @@ async fn the_resident_watchdog_finds_rows_of_a_vanished_claim_at_its_first_tick(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_in_progress_that_does_not_say_since_when_gets_a_time_and_then_a_reset() {
+async fn a_row_in_progress_without_a_time_gets_one_and_is_reset_later() {
     let world = World::new().await;
     world.put("odd", "a", Ago(60.0)).await;
     world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
@@ -157,7 +157,7 @@ async fn two_watchdogs_at_once_reset_every_claim_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_pages_through_everything_that_is_stuck() {
+async fn a_sweep_resets_everything_that_is_stuck_page_by_page() {
     let world = World::new().await;
     world.put_many(6000, 6000).await;
     let worker = world.worker().await;
@@ -217,7 +217,7 @@ async fn a_row_that_failed_alone_too_often_is_a_dead_letter_with_its_last_error(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_failed_in_company_is_never_dead_lettered() {
+async fn a_row_that_failed_in_a_larger_batch_is_never_dead_lettered() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     world.run_sql("UPDATE pastes SET attempts = 1").await;
@@ -231,7 +231,7 @@ async fn a_row_that_failed_in_company_is_never_dead_lettered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pruning_forgets_old_history_and_never_an_open_claim() {
+async fn pruning_deletes_old_history_and_never_an_open_claim() {
     let world = World::new().await;
     world.put_many(30, 30).await;
     let worker = world.worker().await;
@@ -297,7 +297,7 @@ async fn get(address: &str, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_asked() {
+async fn the_resident_watchdog_resets_serves_metrics_and_stops_on_sigterm() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -308,10 +308,10 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
         .env("CLEANUP_WATCHDOG_TICK", "200ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    let line = watchdog.until_it_says("health and metrics on").await;
+    let line = watchdog.until_it_logs("health and metrics on").await;
     let address = line.split("http://").nth(1).expect("address");
     let address = address.split(['"', ' ']).next().expect("address");
-    watchdog.until_it_says("reset claim").await;
+    watchdog.until_it_logs("reset claim").await;
     world.until("all reset", "SELECT count(*) = 10 FROM pastes WHERE attempts = 1").await;
     assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
     assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
@@ -327,7 +327,7 @@ async fn the_resident_watchdog_resets_serves_health_and_metrics_and_stops_when_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_makes_the_watchdogs_sweep_when_it_starts() {
+async fn a_run_sweeps_expired_claims_when_it_starts() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -338,7 +338,7 @@ async fn a_run_makes_the_watchdogs_sweep_when_it_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_another_transaction_holds_is_left_alone_and_no_other_row_of_its_claim() {
+async fn a_locked_row_stays_in_progress_and_no_other_row_of_its_claim_does() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -365,7 +365,7 @@ async fn a_row_that_another_transaction_holds_is_left_alone_and_no_other_row_of_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_cannot_be_reset_is_reported_and_reset_when_it_can_be() {
+async fn a_blocked_claim_is_reported_and_reset_once_it_can_be() {
     let world = World::new().await;
     world.put("only", "only", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -383,7 +383,7 @@ async fn a_claim_that_cannot_be_reset_is_reported_and_reset_when_it_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_row_that_still_holds_a_body_or_owes_an_object_is_not_purged() {
+async fn a_tombstone_with_content_or_a_pending_object_delete_is_not_pruned() {
     let world = World::new().await;
     for code in ["holds", "owes", "ours"] {
         world.put(code, code, Ago(60.0)).await;

@@ -90,7 +90,7 @@ async fn a_put_stores_the_paste_and_counts_its_reference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retried_put_does_not_count_twice_and_says_that_its_upload_is_not_used() {
+async fn a_retried_put_does_not_count_twice_and_reports_its_upload_as_unused() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
     let retried = put(&world.db, "p", "a", Some("a/2")).await;
@@ -99,7 +99,7 @@ async fn a_retried_put_does_not_count_twice_and_says_that_its_upload_is_not_used
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_under_a_taken_short_code_counts_nothing_for_the_other_body() {
+async fn a_put_under_a_taken_short_code_adds_no_reference() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
     let taken = put(&world.db, "p", "b", Some("b/1")).await;
@@ -108,7 +108,7 @@ async fn a_put_under_a_taken_short_code_counts_nothing_for_the_other_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repeating_only_the_sql_never_says_to_drop_the_live_body() {
+async fn a_put_repeated_with_the_same_key_never_asks_to_drop_the_live_object() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
     let repeated = put(&world.db, "p", "a", Some("a/1")).await;
@@ -125,7 +125,7 @@ async fn a_put_without_a_key_asks_for_an_upload_and_inserts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_without_a_key_of_a_known_body_needs_no_upload() {
+async fn a_put_without_a_key_of_known_content_needs_no_upload() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
     assert_eq!(put(&world.db, "q", "a", None).await, said("stored", Some("a/1"), false));
@@ -133,7 +133,7 @@ async fn a_put_without_a_key_of_a_known_body_needs_no_upload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_of_a_shared_body_reuses_its_key_and_says_that_its_upload_is_not_used() {
+async fn a_put_of_known_content_reuses_its_key_and_reports_its_upload_as_unused() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
     let shared = put(&world.db, "q", "a", Some("a/2")).await;
@@ -142,7 +142,7 @@ async fn a_put_of_a_shared_body_reuses_its_key_and_says_that_its_upload_is_not_u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_that_put_the_same_new_body_at_once_agree_on_one_upload() {
+async fn concurrent_puts_of_the_same_new_content_agree_on_one_upload() {
     let world = World::new().await;
     let mut writers = tokio::task::JoinSet::new();
     for n in 0..8 {
@@ -159,7 +159,7 @@ async fn writers_that_put_the_same_new_body_at_once_agree_on_one_upload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_key_that_belongs_to_another_body_is_refused() {
+async fn an_upload_key_that_belongs_to_other_content_is_refused() {
     let world = World::new().await;
     put(&world.db, "p", "a", Some("a/1")).await;
     let refused = try_put(&world.db, "q", "b", Some("a/1")).await.expect_err("a used key");
@@ -181,7 +181,7 @@ async fn empty_arguments_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extended_paste_lives_on_with_a_clean_record() {
+async fn an_extended_paste_stays_live_and_its_failures_are_cleared() {
     let world = World::new().await;
     world.put("p", "a", Ago(60.0)).await;
     world
@@ -206,7 +206,7 @@ async fn a_paste_can_be_extended_to_never_expire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_going_or_gone_cannot_be_extended() {
+async fn a_paste_that_is_being_deleted_or_gone_cannot_be_extended() {
     let world = World::new().await;
     for code in ["claimed", "decremented"] {
         world.put(code, code, Ago(60.0)).await;
@@ -248,7 +248,7 @@ async fn extend_during_a_claim_that_ends_by(end: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_that_waited_for_a_claim_says_that_it_is_too_late() {
+async fn an_extension_that_waited_for_a_claim_reports_that_it_is_too_late() {
     assert!(!extend_during_a_claim_that_ends_by("COMMIT").await);
 }
 
@@ -258,7 +258,7 @@ async fn an_extension_that_waited_for_a_claim_which_is_rolled_back_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expire_now_hands_a_live_paste_to_the_fleet() {
+async fn expire_now_makes_a_live_paste_due() {
     let world = World::new().await;
     world.put("hour", "a", In(3600.0)).await;
     world.put("never", "b", Never).await;
@@ -269,7 +269,7 @@ async fn expire_now_hands_a_live_paste_to_the_fleet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expire_now_has_nothing_to_do_for_what_is_expired_going_or_gone() {
+async fn expire_now_does_nothing_for_a_paste_that_is_expired_in_progress_or_gone() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     assert!(!expire_now(&world.db, "expired").await);
@@ -281,7 +281,7 @@ async fn expire_now_has_nothing_to_do_for_what_is_expired_going_or_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_changes_expiry_or_body_of_a_paste_that_is_being_deleted() {
+async fn expiry_and_content_of_a_paste_in_progress_cannot_be_changed() {
     let world = World::new().await;
     world.put("p", "a", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -301,7 +301,7 @@ async fn nobody_changes_expiry_or_body_of_a_paste_that_is_being_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_revives_a_paste_that_has_given_its_body_back() {
+async fn a_decremented_paste_cannot_be_revived() {
     let world = World::new().await;
     world.put("p", "a", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -318,7 +318,7 @@ async fn nobody_revives_a_paste_that_has_given_its_body_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_revives_a_tombstone() {
+async fn a_tombstone_cannot_be_revived() {
     let world = World::new().await;
     world.put("p", "a", Ago(60.0)).await;
     let worker = world
@@ -333,7 +333,7 @@ async fn nobody_revives_a_tombstone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guard_lets_the_fleets_own_reset_through() {
+async fn the_guard_allows_a_reset_by_the_fleet() {
     let world = World::new().await;
     world.put("p", "a", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -395,7 +395,7 @@ async fn a_put_that_waited_for_the_delete_of_its_content_stores_it_again_and_kee
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_that_waited_for_a_put_leaves_it_the_body() {
+async fn a_decrement_that_waited_for_a_put_keeps_the_content() {
     let world = World::new().await;
     let key = world.put("old", "body", Ago(60.0)).await;
     let worker = world.worker().await;

@@ -18,7 +18,7 @@ use crate::{
     owner,
     plan::{Kind, OWNERS, Plan, Planned},
     stage::{S3_DEADLINE, STUCK_AFTER, Stage},
-    support::{faulty_s3::Mood, proxy::Fault, seaweedfs::s3_answers, try_connect},
+    support::{faulty_s3::Mode, proxy::Fault, seaweedfs::s3_answers, try_connect},
 };
 
 /// A fault that nothing happens to run into lasts at most this much longer.
@@ -201,7 +201,7 @@ async fn swallow_heartbeats(stage: &Stage, planned: &Planned) -> bool {
     let Some(db) = try_connect(&stage.store.database_url).await else {
         return false;
     };
-    stage.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
+    stage.faulty.set_mode(Mode::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
     proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
     let before = claims_reset(&db).await;
     let give_up = Instant::now() + STUCK_AFTER + TIMEOUT + planned.lasts;
@@ -229,32 +229,32 @@ async fn kill_s3(stage: &Stage, away: Duration) -> bool {
     true
 }
 
-fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mood {
+fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mode {
     let soon = Duration::from_millis(rng.u64(200..1500));
     match kind {
-        Kind::SlowDown => Mood::Failing { status: 503, code: "SlowDown" },
-        Kind::ServerErrors => Mood::Failing { status: 500, code: "InternalError" },
-        Kind::ErrorInBody => Mood::ErrorInBody { code: "InternalError" },
+        Kind::SlowDown => Mode::Failing { status: 503, code: "SlowDown" },
+        Kind::ServerErrors => Mode::Failing { status: 500, code: "InternalError" },
+        Kind::ErrorInBody => Mode::ErrorInBody { code: "InternalError" },
         // Two digits are in about every fifth key.
-        Kind::RefuseKeys => Mood::Refusing {
+        Kind::RefuseKeys => Mode::Refusing {
             text: format!("{:02x}", rng.u8(..)),
             code: KEY_ERRORS[rng.usize(..KEY_ERRORS.len())],
         },
-        Kind::LateDeletes => Mood::Late { by: S3_DEADLINE + soon * 2 },
-        Kind::RepeatedDeletes => Mood::Repeating { after: soon * 3 },
-        Kind::SlowS3 => Mood::Slow { by: soon },
-        Kind::CutS3 => Mood::Cutting,
+        Kind::LateDeletes => Mode::Late { by: S3_DEADLINE + soon * 2 },
+        Kind::RepeatedDeletes => Mode::Repeating { after: soon * 3 },
+        Kind::SlowS3 => Mode::Slow { by: soon },
+        Kind::CutS3 => Mode::Cutting,
         other => unreachable!("{other:?} is no mood of S3"),
     }
 }
 
-async fn upset_s3(stage: &Stage, planned: &Planned, mood: Mood) -> bool {
+async fn upset_s3(stage: &Stage, planned: &Planned, mood: Mode) -> bool {
     let _alone = stage.mood.lock().await;
-    let figures = &stage.faulty.figures;
+    let figures = &stage.faulty.stats;
     let before = figures.touched.load(Relaxed);
     // Keys that are refused long enough make dead letters.
     let (share, lasts) = match mood {
-        Mood::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
+        Mode::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
         _ => (0.6, planned.lasts),
     };
     stage.faulty.sometimes(share, planned.seed, mood);

@@ -174,7 +174,7 @@ impl Report {
 
 /// What is neither in tables nor in logs.
 async fn other_figures(told: &Told<'_>) -> Figures {
-    let s3 = &told.stage.faulty.figures;
+    let s3 = &told.stage.faulty.stats;
     let orphans = told.findings.objects.saturating_sub(told.findings.bodies);
     let fired = told.stage.proxies.lock().await.fleet.fired() as u64;
     [

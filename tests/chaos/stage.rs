@@ -16,7 +16,7 @@ use crate::{
     owner,
     support::{
         Process, connect, env,
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         invariants::Store,
         postgres::Postgres,
         proxy::Proxy,
@@ -107,7 +107,7 @@ impl Stage {
         let stage = Self {
             folder,
             kept: kept.to_path_buf(),
-            faulty: FaultyS3::in_front_of(store.clone(), Mood::Fine).await,
+            faulty: FaultyS3::in_front_of(store.clone(), Mode::Normal).await,
             mood: Mutex::default(),
             store,
             has_owner,
@@ -154,7 +154,7 @@ impl Stage {
 
     /// S3 is well, only not next door.
     pub fn calm_s3(&self) {
-        self.faulty.mood(Mood::Slow { by: TO_S3 });
+        self.faulty.set_mode(Mode::Slow { by: TO_S3 });
     }
 
     /// Something is wrong that must not be.

@@ -124,7 +124,7 @@ impl Case {
 
     /// Waits until the process is dead or frozen; a frozen one is returned.
     async fn until_it_happened(self, mut victim: Running) -> Option<Running> {
-        victim.until_it_says(&format!("failpoint {}", self.point)).await;
+        victim.until_it_logs(&format!("failpoint {}", self.point)).await;
         match self.fault {
             Fault::Abort => {
                 let ended = victim.end().await;
@@ -166,7 +166,7 @@ fn is_stopped(pid: u32) -> bool {
 /// A watchdog, until it has reset all claims.
 async fn reset_by_another(stage: &Stage) {
     let mut watchdog = stage.program("cleanup-watchdog").start();
-    watchdog.until_it_says("watching").await;
+    watchdog.until_it_logs("watching").await;
     // All of them: the zombie may hold two.
     let reset = "SELECT count(reset_at) > 0 AND count(*) = count(coalesce(reset_at, finished_at))
                  FROM deletion_claims";
@@ -178,7 +178,7 @@ async fn reset_by_another(stage: &Stage) {
 /// A watchdog, and workers as cron would start them, until nothing is left to do.
 async fn drain_with_others(stage: &Stage) {
     let mut watchdog = stage.program("cleanup-watchdog").start();
-    watchdog.until_it_says("watching").await;
+    watchdog.until_it_logs("watching").await;
     let left = "SELECT (SELECT count(*) FROM pastes
                         WHERE expires_at <= now() AND deletion_status <> 'DELETED')
                      + (SELECT count(*) FROM deletion_claims

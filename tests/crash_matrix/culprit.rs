@@ -20,7 +20,7 @@ async fn a_paste_that_kills_every_worker_ends_alone_as_a_dead_letter_and_its_mat
         program.env("CLEANUP_WORKER_MAX_ATTEMPTS", &MAX_ATTEMPTS.to_string())
     };
     let mut watchdog = fleet(stage.program("cleanup-watchdog")).start();
-    watchdog.until_it_says("watching").await;
+    watchdog.until_it_logs("watching").await;
     let mut deaths = 0;
     let given_up = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity'";
     while stage.world.count(given_up).await == 0 {

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use super::{
     owners::{END_WAITING, LEAVE_WAITING, RELENT, owners_trigger},
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         process::Running,
         *,
     },
@@ -133,7 +133,7 @@ pub struct Stage {
 impl Stage {
     pub async fn new() -> Self {
         let world = World::new().await;
-        let s3 = FaultyS3::start(&world, Mood::Fine).await;
+        let s3 = FaultyS3::start(&world, Mode::Normal).await;
         let holder = connect(&world.database_url).await;
         Self { world, s3, holder }
     }
@@ -167,7 +167,7 @@ impl Stage {
         match scene {
             Scene::Drain => self.victim(failpoint),
             Scene::Heartbeat => {
-                self.s3.mood(Mood::Holding);
+                self.s3.set_mode(Mode::Holding);
                 self.victim(failpoint)
             }
             Scene::Release => {
@@ -179,7 +179,7 @@ impl Stage {
             }
             Scene::RefusedKey => {
                 let refused = self.world.put("refused", "refused", Ago(500.0)).await;
-                self.s3.mood(Mood::Refusing { text: refused, code: "ObjectLocked" });
+                self.s3.set_mode(Mode::Refusing { text: refused, code: "ObjectLocked" });
                 self.victim(failpoint)
             }
             Scene::BadBody => {
@@ -267,7 +267,7 @@ impl Stage {
 
     /// A worker whose first call to S3 was carried out but is not answered.
     async fn held_worker(&self, failpoint: &str) -> Running {
-        self.s3.mood(Mood::Holding);
+        self.s3.set_mode(Mode::Holding);
         let calls = self.s3.calls();
         let worker = self.victim(failpoint);
         self.s3.called(calls + 1).await;

@@ -107,7 +107,7 @@ pub async fn rights(world: &World) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_groups_have_exactly_the_rights_that_are_written_here() {
+async fn the_groups_have_exactly_the_expected_rights() {
     let world = world().await;
     assert_eq!(rights(&world).await, EXPECTED_RIGHTS);
     let groups = "('cleanup_worker', 'cleanup_watchdog', 'cleanup_auditor', 'cleanup_writer')";
@@ -126,7 +126,7 @@ async fn the_groups_have_exactly_the_rights_that_are_written_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn granting_the_roles_again_takes_away_what_they_should_not_have() {
+async fn granting_the_roles_again_revokes_surplus_rights() {
     let world = world().await;
     world
         .run_sql(

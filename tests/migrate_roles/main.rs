@@ -68,7 +68,7 @@ impl Drop for Login {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_does_not_see_columns_that_are_none_of_its_business() {
+async fn the_fleet_cannot_read_columns_it_does_not_use() {
     let world = world().await;
     world
         .run_sql(
@@ -93,7 +93,7 @@ async fn the_fleet_does_not_see_columns_that_are_none_of_its_business() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_needs_nothing_of_what_postgres_allows_everybody() {
+async fn the_fleet_needs_no_default_rights_of_public() {
     let world = world().await;
     // What ops/SECURITY.md says an owner can take away.
     world
@@ -113,7 +113,7 @@ async fn the_fleet_needs_nothing_of_what_postgres_allows_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_of_cleanup_worker_drains_for_real() {
+async fn a_member_of_cleanup_worker_can_drain() {
     let world = world().await;
     let login = Login::member_of(&world, "cleanup_worker").await;
     for n in 0..30 {

@@ -3,7 +3,7 @@
 use super::{
     run,
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         process::Ended,
         *,
     },
@@ -15,7 +15,7 @@ async fn run_through(change: &str) -> (World, Ended) {
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"])
@@ -31,7 +31,7 @@ async fn run_through(change: &str) -> (World, Ended) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_when_attempts_becomes_another_integer_under_it() {
+async fn a_run_continues_when_the_type_of_attempts_changes_during_it() {
     let (world, ended) = run_through("ALTER TABLE pastes ALTER attempts TYPE int").await;
     assert_eq!(
         (ended.code(), &ended.json()["rows_deleted"]),
@@ -50,7 +50,7 @@ const TO_VARCHAR: &str = "
     ALTER TABLE content ALTER s3_key TYPE varchar";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_when_prepared_statements_have_become_stale() {
+async fn a_run_continues_when_prepared_statements_become_stale() {
     let (world, ended) = run_through(TO_VARCHAR).await;
     assert_eq!(
         (ended.code(), &ended.json()["rows_deleted"]),
@@ -62,7 +62,7 @@ async fn a_run_goes_on_when_prepared_statements_have_become_stale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_column_that_becomes_unreadable_under_a_run_is_named_and_nothing_stays_claimed() {
+async fn a_column_that_becomes_unreadable_during_a_run_is_named_and_nothing_stays_claimed() {
     let change = "ALTER TABLE pastes ALTER pending_s3_key TYPE bytea USING NULL";
     let (world, ended) = run_through(change).await;
     ended.assert_refused(1, &["pastes.pending_s3_key cannot be read", "`cleanupctl doctor`"]);
@@ -71,7 +71,7 @@ async fn a_column_that_becomes_unreadable_under_a_run_is_named_and_nothing_stays
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn negative_attempts_count_as_none() {
+async fn negative_attempts_count_as_zero() {
     let world = World::new().await;
     for (n, attempts) in [-1, -3, -32768].into_iter().enumerate() {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -91,7 +91,7 @@ async fn negative_attempts_count_as_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_expires_at_infinity_stays_and_every_tool_can_show_it() {
+async fn a_paste_that_expires_at_infinity_is_kept_and_every_command_can_show_it() {
     let world = World::new().await;
     world.put("forever", "a", Never).await;
     world.put("ancient", "b", Ago(60.0)).await;

@@ -32,7 +32,7 @@ async fn end_well(world: &World, worker: &Arc<paste_cleanup::worker::Worker>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_put_back_by_hand_before_its_reference_goes_keeps_it_and_is_counted() {
+async fn a_paste_reset_by_hand_before_its_decrement_keeps_its_reference_and_is_counted() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     world.run_sql(PUT_BACK).await;
@@ -43,7 +43,7 @@ async fn a_paste_put_back_by_hand_before_its_reference_goes_keeps_it_and_is_coun
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_put_back_by_hand_after_its_reference_went_does_not_get_it_back() {
+async fn a_paste_reset_by_hand_after_its_decrement_does_not_regain_its_reference() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -55,7 +55,7 @@ async fn a_paste_put_back_by_hand_after_its_reference_went_does_not_get_it_back(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_is_being_put_back_by_hand_when_its_references_go_is_waited_for() {
+async fn a_decrement_waits_for_a_reset_by_hand_that_is_not_committed_yet() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     let mut by_hand = connect(&world.database_url).await;
@@ -73,7 +73,7 @@ async fn a_paste_that_is_being_put_back_by_hand_when_its_references_go_is_waited
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_of_a_claim_that_ended_does_not_get_its_reference_back_by_hand_either() {
+async fn a_paste_of_an_ended_claim_does_not_regain_its_reference_by_hand() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     worker.decrement(&claim).await.expect("decrement");
@@ -85,7 +85,7 @@ async fn a_paste_of_a_claim_that_ended_does_not_get_its_reference_back_by_hand_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_cannot_be_put_back_by_hand_while_it_is_undecided_whether_its_reference_goes() {
+async fn a_paste_cannot_be_reset_by_hand_while_its_decrement_is_uncommitted() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     // What the decrement does, not committed for longer than anybody waits.
@@ -101,7 +101,7 @@ async fn a_paste_cannot_be_put_back_by_hand_while_it_is_undecided_whether_its_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgotten_transaction_that_put_one_paste_back_keeps_no_other_paste() {
+async fn a_forgotten_transaction_that_reset_one_paste_delays_no_other_paste() {
     let world = World::new().await;
     world.put("one", "own", Ago(61.0)).await;
     world.put_many(20, 20).await;
@@ -134,7 +134,7 @@ async fn counts_after(sql: &str) -> (i64, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_became_of_a_claimed_paste_its_content_counts_those_that_hold_it() {
+async fn whatever_happens_to_a_claimed_paste_its_content_counts_the_remaining_references() {
     let buried =
         "UPDATE pastes SET deletion_status = 'DELETED', claim_id = NULL, content_hash = NULL
                   WHERE short_code = 'one'";
@@ -150,7 +150,7 @@ async fn whatever_became_of_a_claimed_paste_its_content_counts_those_that_hold_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_put_back_by_hand_and_erased_by_another_claim_is_not_subtracted_twice() {
+async fn a_paste_reset_by_hand_and_erased_by_another_claim_is_not_subtracted_twice() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     world.put("live too", "shared", Never).await;
@@ -162,7 +162,7 @@ async fn a_paste_put_back_by_hand_and_erased_by_another_claim_is_not_subtracted_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_ended_by_hand_with_its_rows_in_one_transaction_gives_no_reference_back() {
+async fn a_claim_ended_by_hand_together_with_its_rows_restores_no_reference() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
     worker.decrement(&claim).await.expect("decrement");
@@ -174,7 +174,7 @@ async fn a_claim_ended_by_hand_with_its_rows_in_one_transaction_gives_no_referen
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_put_back_by_hand_takes_the_key_of_its_object_along() {
+async fn a_paste_reset_by_hand_keeps_its_pending_object_delete() {
     let world = World::new().await;
     world.put("one", "own", Ago(61.0)).await;
     let worker = world.worker().await;
@@ -189,7 +189,7 @@ async fn a_paste_put_back_by_hand_takes_the_key_of_its_object_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_whose_content_came_back_from_a_backup_is_not_deleted_by_a_paste_that_owes_it() {
+async fn a_pending_object_delete_spares_an_object_whose_content_was_restored_from_a_backup() {
     let world = World::new().await;
     let key = world.put("one", "own", Ago(61.0)).await;
     let worker = world.worker().await;

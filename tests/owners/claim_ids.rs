@@ -60,7 +60,7 @@ async fn migrate_moves_claim_ids_every_time_they_are_behind_and_never_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_is_being_made_is_waited_for_before_ids_are_moved() {
+async fn ids_are_moved_only_after_a_claim_in_progress_has_ended() {
     let world = restored().await;
     // It has taken id 1, and takes more before it ends; a move in between would hand them out again.
     let mut claiming = connect(&world.database_url).await;
@@ -83,7 +83,7 @@ async fn a_claim_that_is_being_made_is_waited_for_before_ids_are_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_may_not_move_them_is_told_what_does() {
+async fn a_login_without_the_right_to_move_claim_ids_is_told_to_migrate() {
     let world = restored().await;
     world.run_sql("REVOKE ALL ON SEQUENCE deletion_claims_id_seq FROM cleanup_worker").await;
     world.put("due", "b", Ago(60.0)).await;

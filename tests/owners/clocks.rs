@@ -16,7 +16,7 @@ const IN_PROGRESS: &str =
     "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_its_worker_had_time_for_another() {
+async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_a_full_lease() {
     for future in FUTURE {
         let world = World::new().await;
         world.put_many(5, 5).await;
@@ -33,7 +33,7 @@ async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_its_worker_had_ti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_that_is_some_seconds_ahead_is_left_alone() {
+async fn a_heartbeat_a_few_seconds_ahead_is_left_unchanged() {
     let world = World::new().await;
     world.put_many(5, 5).await;
     let worker = world.worker().await;
@@ -63,7 +63,7 @@ async fn rows_in_progress_since_the_future_are_reset_after_stuck_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_vanished_claim_from_the_future_come_back() {
+async fn rows_of_a_missing_claim_with_a_time_in_the_future_are_reset() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -74,7 +74,7 @@ async fn rows_of_a_vanished_claim_from_the_future_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_would_back_off_for_years_is_tried_again_and_no_other_backoff_is_touched() {
+async fn a_backoff_of_years_is_shortened_and_no_other_backoff_is_changed() {
     let world = World::new().await;
     world.put_many(6000, 6000).await;
     let ahead = "UPDATE pastes SET attempts = 1, last_error = 'S3', retry_at = CASE short_code
@@ -94,7 +94,7 @@ async fn a_paste_that_would_back_off_for_years_is_tried_again_and_no_other_backo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_waits_for_its_content_row_since_the_future_is_put_back() {
+async fn a_deferred_paste_with_a_time_in_the_future_is_reset() {
     let world = World::new().await;
     world.put("deferred", "a", Ago(60.0)).await;
     let deferred = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
@@ -111,7 +111,7 @@ async fn a_paste_that_waits_for_its_content_row_since_the_future_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tombstone_from_the_future_is_not_kept_for_good() {
+async fn a_tombstone_from_the_future_is_not_kept_forever() {
     let world = World::new().await;
     world.put_many(5, 5).await;
     world
@@ -129,7 +129,7 @@ const AHEAD: &str = "UPDATE content SET created_at = now() + interval '10 years'
 const CREATED_LATER: &str = "SELECT count(*) FROM content WHERE created_at > now()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_decrement() {
+async fn content_created_in_the_future_is_recounted_once_and_not_at_every_decrement() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -143,7 +143,7 @@ async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_dec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_stored_again_while_the_clock_was_ahead_keeps_its_right_count() {
+async fn content_stored_again_while_the_clock_was_ahead_keeps_its_correct_count() {
     let world = World::new().await;
     world.put("one", "shared", Ago(60.0)).await;
     world.put("two", "shared", Ago(50.0)).await;

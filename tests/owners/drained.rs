@@ -30,7 +30,7 @@ async fn a_run_is_not_drained_while_a_dead_worker_holds_expired_pastes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_of_workers_that_live_are_no_reason_to_say_so() {
+async fn a_run_is_drained_while_live_workers_hold_claims() {
     let world = World::new().await;
     world.put_many(30, 30).await;
     let alive = world.worker().await;
@@ -40,7 +40,7 @@ async fn claims_of_workers_that_live_are_no_reason_to_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_promises_a_watchdog_that_does_not_run() {
+async fn no_command_promises_a_reset_while_no_watchdog_runs() {
     let world = World::new().await;
     world.bind().await;
     world.put("stuck", "stuck", Ago(60.0)).await;

@@ -8,14 +8,14 @@ use paste_cleanup::{
 
 use super::{
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         *,
     },
     *,
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_that_swallows_deletes_is_named_and_makes_no_count_wrong() {
+async fn a_trigger_that_swallows_deletes_is_reported_and_makes_no_count_wrong() {
     let world = World::new().await;
     for n in 0..30 {
         world.put(&format!("p{n}"), "shared", Ago(60.0)).await;
@@ -39,7 +39,7 @@ async fn a_trigger_that_swallows_deletes_is_named_and_makes_no_count_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_few_swallowed_deletes_cost_these_rows_alone() {
+async fn swallowed_deletes_fail_only_their_own_rows() {
     let world = World::new().await;
     world.put_many(50, 50).await;
     let soft = "IF OLD.short_code LIKE '%5' THEN RETURN NULL; END IF; RETURN OLD;";
@@ -54,8 +54,8 @@ async fn a_few_swallowed_deletes_cost_these_rows_alone() {
 }
 
 /// A worker that holds its only batch in S3, while the test does something to its rows.
-async fn while_it_is_in_s3(world: &World, mood: Mood, sql: &str) -> process::Ended {
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+async fn while_it_is_in_s3(world: &World, mood: Mode, sql: &str) -> process::Ended {
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json"])
@@ -63,19 +63,19 @@ async fn while_it_is_in_s3(world: &World, mood: Mood, sql: &str) -> process::End
         .start();
     s3.called(1).await;
     world.run_sql(sql).await;
-    s3.mood(mood);
+    s3.set_mode(mood);
     s3.let_go();
     worker.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pastes_that_something_else_deletes_meanwhile_are_counted_and_named() {
+async fn pastes_that_another_client_deletes_during_a_batch_are_counted_and_logged() {
     let world = World::new().await;
     for n in 0..10 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let delete = "DELETE FROM pastes WHERE short_code IN ('p3', 'p4')";
-    let ended = while_it_is_in_s3(&world, Mood::Fine, delete).await;
+    let ended = while_it_is_in_s3(&world, Mode::Normal, delete).await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!((&ended.json()["rows_deleted"], &ended.json()["rows_gone"]), (&8.into(), &2.into()));
     let said = ended.stderr();
@@ -87,7 +87,7 @@ async fn pastes_that_something_else_deletes_meanwhile_are_counted_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_in_progress_cannot_get_another_short_code() {
+async fn the_short_code_of_a_paste_in_progress_cannot_be_changed() {
     let world = World::new().await;
     world.put("old-name", "a", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -100,12 +100,12 @@ async fn a_paste_in_progress_cannot_get_another_short_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_whose_paste_was_deleted_is_remembered_by_another_paste() {
+async fn a_refused_object_whose_paste_was_deleted_becomes_pending_on_another_paste() {
     let world = World::new().await;
     let key = world.put("owner", "refused", Ago(61.0)).await;
     world.put("other", "fine", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
-    s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
+    s3.set_mode(Mode::Refusing { text: key.clone(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -121,11 +121,11 @@ async fn a_refused_object_whose_paste_was_deleted_is_remembered_by_another_paste
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
+async fn a_refused_object_without_any_paste_left_stays_pending_on_its_claim() {
     let world = World::new().await;
     let key = world.put("owner", "refused", Ago(61.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
-    s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
+    s3.set_mode(Mode::Refusing { text: key.clone(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -147,7 +147,7 @@ async fn refused_objects(
     for n in 1..=3 {
         world.put(&format!("p{n}"), &format!("refused {n}"), Ago(60.0)).await;
     }
-    s3.mood(Mood::Refusing { text: "/".into(), code: "ObjectLocked" });
+    s3.set_mode(Mode::Refusing { text: "/".into(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -156,9 +156,9 @@ async fn refused_objects(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_whose_paste_is_locked_keeps_no_other_paste_in_its_claim() {
+async fn a_refused_object_whose_paste_is_locked_strands_no_other_paste() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let (worker, claim, objects) = refused_objects(&world, &s3).await;
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
@@ -177,9 +177,9 @@ async fn a_refused_object_whose_paste_is_locked_keeps_no_other_paste_in_its_clai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_whose_paste_cannot_be_changed_keeps_no_other_paste_in_its_claim() {
+async fn a_refused_object_whose_paste_cannot_be_updated_strands_no_other_paste() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let (worker, claim, objects) = refused_objects(&world, &s3).await;
     let held = "IF OLD.short_code = 'p2' THEN RAISE EXCEPTION 'held'; END IF; RETURN NEW;";
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", held).await;

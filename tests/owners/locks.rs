@@ -4,7 +4,7 @@ use tokio_postgres::Transaction;
 
 use super::{
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         *,
     },
     *,
@@ -21,7 +21,7 @@ async fn lock(transaction: &Transaction<'_>, sql: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
+async fn a_locked_content_row_delays_only_its_own_pastes() {
     let world = World::new().await;
     world.put_many(300, 100).await;
     let mut forgotten = connect(&world.database_url).await;
@@ -41,7 +41,7 @@ async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_released_although_another_transaction_holds_a_content_row() {
+async fn a_claim_is_released_while_another_transaction_locks_a_content_row() {
     let world = World::new().await;
     world.put_many(20, 10).await;
     let worker = world.worker().await;
@@ -60,7 +60,7 @@ async fn a_claim_is_released_although_another_transaction_holds_a_content_row() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
+async fn deferred_rows_do_not_keep_stranded_rows_from_being_reset() {
     let world = World::new().await;
     world.put("waits", "held", Ago(60.0)).await;
     world.put("stray", "free", Ago(60.0)).await;
@@ -80,7 +80,7 @@ async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_insert_that_refers_to_a_paste_keeps_that_paste_and_no_other() {
+async fn an_uncommitted_insert_that_references_a_paste_delays_only_that_paste() {
     let world = World::new().await;
     world.put_many(300, 300).await;
     world
@@ -102,14 +102,14 @@ async fn an_open_insert_that_refers_to_a_paste_keeps_that_paste_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again() {
+async fn a_paste_row_locked_at_finish_stays_and_is_not_decremented_again() {
     let world = World::new().await;
     for n in 0..20 {
         world.put(&format!("p{n}"), "shared", Ago(60.0)).await;
     }
     world.put("own", "own", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json"])
@@ -119,7 +119,7 @@ async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
     lock(&holding, "SELECT FROM pastes WHERE short_code = 'p7' FOR UPDATE").await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     s3.let_go();
     let ended = worker.end().await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
@@ -132,7 +132,7 @@ async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_is_locked_with_its_content_keeps_its_batch_for_no_step_timeout() {
+async fn a_paste_locked_together_with_its_content_does_not_delay_its_batch() {
     let world = World::new().await;
     world.put_many(100, 100).await;
     let worker = world.worker().await;

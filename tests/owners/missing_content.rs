@@ -14,7 +14,7 @@ async fn without_content(missing: i32, whole: i32) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_much_content_is_missing_the_run_stops_before_it_deletes_any_of_it() {
+async fn a_run_stops_before_its_first_claim_when_much_content_is_missing() {
     let world = without_content(150, 50).await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 4, "{}", ended.stderr());
@@ -28,7 +28,7 @@ async fn when_much_content_is_missing_the_run_stops_before_it_deletes_any_of_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_comes_upon_missing_content_later_gives_its_pastes_back_as_they_were() {
+async fn a_run_that_finds_missing_content_later_releases_those_pastes_unchanged() {
     let world = without_content(0, 1300).await;
     world
         .run_sql(
@@ -46,7 +46,7 @@ async fn a_run_that_comes_upon_missing_content_later_gives_its_pastes_back_as_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_content_is_added_up_over_all_batches() {
+async fn missing_content_is_summed_over_all_batches() {
     let world = without_content(150, 50).await;
     // Behind so many others that nobody looks that far at the start.
     world
@@ -61,7 +61,7 @@ async fn missing_content_is_added_up_over_all_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_little_missing_content_is_drift_and_no_reason_to_stop() {
+async fn a_little_missing_content_is_drift_and_does_not_stop_the_run() {
     let world = without_content(20, 30).await;
     let ended = run(&world).await;
     assert_eq!((ended.code(), &ended.json()["drift_repaired"]), (0, &20.into()));

@@ -20,7 +20,7 @@ fn assert_says(text: &serde_json::Value, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn triggers_and_rules_that_can_stop_the_cleanup_are_named_by_doctor_and_migrate() {
+async fn triggers_and_rules_that_can_stop_the_cleanup_are_reported_by_doctor_and_migrate() {
     let world = World::new().await;
     let harmless = "
         CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
@@ -61,7 +61,7 @@ fn referencing(table: &str, more: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_key_without_an_index_is_named_with_the_statement_that_helps() {
+async fn a_foreign_key_without_an_index_is_reported_with_the_statement_that_creates_it() {
     let world = World::new().await;
     let keys = "
         CREATE TABLE \"Views\" (\"Code\" text CONSTRAINT v REFERENCES pastes ON DELETE CASCADE);
@@ -134,7 +134,7 @@ async fn an_index_counts_for_a_foreign_key_only_if_a_deletion_can_use_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migrate() {
+async fn doctor_and_migrate_warn_of_pastes_without_content_with_their_number() {
     let world = World::new().await;
     world.put_many(400, 400).await;
     let lose = |rows: i32| {
@@ -154,7 +154,7 @@ async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migra
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_a_crash_would_empty_is_named_by_doctor_and_migrate() {
+async fn an_unlogged_table_is_reported_by_doctor_and_migrate() {
     let world = World::new().await;
     world.run_sql("ALTER TABLE pastes SET UNLOGGED; ALTER TABLE content SET UNLOGGED").await;
     let findings = diagnose(world.program("cleanupctl")).await;

@@ -23,7 +23,7 @@ async fn assert_found(redis: &Redis, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_a_replica_is_named_with_its_master() {
+async fn a_redis_replica_is_reported_with_its_master() {
     let master = Redis::start().await;
     let port = master.port().to_string();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]).await;
@@ -37,7 +37,7 @@ async fn a_redis_that_is_a_replica_is_named_with_its_master() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_a_node_of_a_cluster_is_named() {
+async fn a_redis_cluster_node_is_reported() {
     let file = format!("nodes-{}.conf", uuid::Uuid::new_v4().simple());
     let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", &file];
     let node = Redis::start_with(&cluster).await;
@@ -45,7 +45,7 @@ async fn a_redis_that_is_a_node_of_a_cluster_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_may_not_run_the_script_which_releases_the_lock_is_told_what_it_lacks() {
+async fn a_login_that_may_not_run_the_release_script_is_told_which_rights_it_lacks() {
     let world = World::new().await;
     let few = ["--user", "night", "on", ">secret", "~paste-cleanup:*", "+@all", "-@scripting"];
     let login = |redis: &Redis| redis.url().replace("//", "//night:secret@");
@@ -62,7 +62,7 @@ async fn a_login_that_may_not_run_the_script_which_releases_the_lock_is_told_wha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_in_redis_that_the_documents_name_are_enough() {
+async fn the_documented_redis_rights_are_enough() {
     let documented = include_str!("../../ops/SECURITY.md");
     let rights = |of: &str| -> Vec<String> {
         let line = documented.lines().find(|line| line.starts_with(of)).expect("a row for it");
@@ -92,7 +92,7 @@ async fn the_rights_in_redis_that_the_documents_name_are_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_refuses_the_password_is_not_said_to_be_silent() {
+async fn a_redis_that_refuses_the_password_is_not_reported_as_unreachable() {
     let world = World::new().await;
     let redis = Redis::start_with(&["--requirepass", "right"]).await;
     let url = redis.url().replace("//", "//:wrong@");

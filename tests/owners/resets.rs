@@ -18,7 +18,7 @@ async fn hold(world: &World, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_constraint_that_waits_for_the_commit_keeps_one_row_and_no_other_claim() {
+async fn a_deferred_constraint_blocks_one_row_and_no_other_claim() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -42,7 +42,7 @@ async fn a_constraint_that_waits_for_the_commit_keeps_one_row_and_no_other_claim
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
+async fn the_pending_key_of_a_row_that_cannot_be_reset_moves_to_another_row() {
     let world = World::new().await;
     let key = world.put("p1", "one", Ago(61.0)).await;
     world.put("p2", "shared", Ago(60.0)).await;
@@ -64,7 +64,7 @@ async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
+async fn a_stranded_row_that_cannot_be_updated_does_not_keep_others_from_being_reset() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -94,7 +94,7 @@ async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tombstone_that_the_owner_keeps_keeps_no_others_and_the_watchdog_is_known_to_run() {
+async fn a_tombstone_that_cannot_be_deleted_does_not_keep_others_from_being_pruned() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let keep = |s: &mut paste_cleanup::config::Settings| {
@@ -123,7 +123,7 @@ const PENDING: &str = "SELECT count(*) FROM pastes WHERE pending_s3_key IS NOT N
 const KEPT: &str = "SELECT coalesce(sum(cardinality(pending_s3_keys)), 0) FROM deletion_claims";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset() {
+async fn a_locked_paste_with_a_pending_object_does_not_keep_others_from_being_reset() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     let mut forgotten = connect(&world.database_url).await;
@@ -143,7 +143,7 @@ async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is_reset_later() {
+async fn a_paste_that_is_reset_late_takes_its_pending_key_from_its_claim() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     hold(&world, "p00000007").await;
@@ -158,7 +158,7 @@ async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_was_ended_by_hand_forgets_no_object() {
+async fn a_claim_ended_by_hand_loses_no_pending_object_delete() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
@@ -170,7 +170,7 @@ async fn a_claim_that_was_ended_by_hand_forgets_no_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resets_that_a_trigger_swallows_are_counted_and_end_their_sweep() {
+async fn resets_that_a_trigger_swallows_are_counted_and_the_sweep_ends() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     let swallow = "IF OLD.short_code LIKE '%7' THEN RETURN NULL; END IF; RETURN NEW;";
@@ -187,7 +187,7 @@ async fn resets_that_a_trigger_swallows_are_counted_and_end_their_sweep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_later() {
+async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_are_reset_later() {
     let world = World::new().await;
     decremented_claim(&world, 5).await;
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", "RETURN NULL;").await;
@@ -202,7 +202,7 @@ async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_la
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_a_trigger_keeps_rows_from_taking_stay_with_the_claim() {
+async fn pending_keys_that_a_trigger_discards_stay_with_the_claim() {
     for undo in ["RETURN OLD;", "NEW.pending_s3_key := OLD.pending_s3_key; RETURN NEW;"] {
         let world = World::new().await;
         decremented_claim(&world, 9).await;

@@ -12,7 +12,7 @@ async fn ids_start_again(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finish_deletes_no_rows_of_an_older_claim_with_its_number() {
+async fn a_finish_deletes_no_rows_of_an_older_claim_with_the_same_id() {
     let world = World::new().await;
     let worker = world.worker().await;
     ids_start_again(&world).await;
@@ -33,7 +33,7 @@ async fn a_finish_deletes_no_rows_of_an_older_claim_with_its_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number() {
+async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_the_same_id() {
     let world = World::new().await;
     let worker = world.worker().await;
     ids_start_again(&world).await;
@@ -48,7 +48,7 @@ async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_decremented_one() {
+async fn a_recount_counts_the_rows_of_an_older_claim_with_the_id_of_a_decremented_one() {
     let world = World::new().await;
     world.put("old", "shared", Ago(90.0)).await;
     world.put("live", "shared", Never).await;
@@ -64,7 +64,7 @@ async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_decrem
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() {
+async fn a_row_of_a_decremented_claim_never_regains_its_reference() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -84,7 +84,7 @@ async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_violation_among_the_claims_is_never_blamed_on_a_paste() {
+async fn a_unique_violation_on_claim_ids_is_not_a_row_error() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     // Its start has seen nothing of it.

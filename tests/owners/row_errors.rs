@@ -26,28 +26,28 @@ async fn assert_only_these_pay(raise: &str, counts: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exception_of_a_trigger_costs_its_rows_alone() {
+async fn an_exception_in_a_trigger_fails_only_its_own_rows() {
     assert_only_these_pay("RAISE EXCEPTION 'keep this one';", true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_statement_in_a_trigger_costs_its_rows_alone() {
+async fn a_broken_statement_in_a_trigger_fails_only_its_own_rows() {
     assert_only_these_pay("PERFORM FROM no_such_table;", true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_that_calls_its_row_unsupported_costs_its_rows_alone() {
+async fn an_unsupported_feature_error_in_a_trigger_fails_only_its_own_rows() {
     let raise = "RAISE EXCEPTION 'kept' USING ERRCODE = 'feature_not_supported';";
     assert_only_these_pay(raise, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_timeout_is_not_counted() {
+async fn a_timeout_costs_no_attempt() {
     assert_only_these_pay("RAISE EXCEPTION 'too slow' USING ERRCODE = '57014';", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_a_trigger_never_lets_go_end_as_dead_letters() {
+async fn rows_that_a_trigger_always_refuses_become_dead_letters() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let body = format!("IF {BAD} THEN RAISE EXCEPTION 'keep this one'; END IF; RETURN OLD;");
@@ -63,7 +63,7 @@ async fn rows_that_a_trigger_never_lets_go_end_as_dead_letters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_on_content_costs_its_own_pastes_alone() {
+async fn a_trigger_on_content_fails_only_its_own_pastes() {
     let world = World::new().await;
     world.put_many(100, 50).await;
     world
@@ -84,7 +84,7 @@ async fn a_trigger_on_content_costs_its_own_pastes_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_was_taken_away_is_named_once_and_costs_nobody_an_attempt() {
+async fn a_revoked_right_is_reported_once_and_costs_no_attempt() {
     let world = World::new().await;
     for n in 0..100 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -102,7 +102,7 @@ async fn a_right_that_was_taken_away_is_named_once_and_costs_nobody_an_attempt()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_bad_rows_side_by_side_do_not_stop_the_run() {
+async fn forty_adjacent_bad_rows_do_not_stop_the_run() {
     let world = World::new().await;
     world.put_many(200, 200).await;
     let body = "IF OLD.short_code <= 'p00000040' THEN
@@ -126,7 +126,7 @@ async fn twenty_bad_rows_side_by_side_do_not_stop_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finding_bad_rows_takes_a_number_of_statements_that_grows_with_their_number_alone() {
+async fn the_number_of_statements_to_find_bad_rows_grows_only_with_their_number() {
     // Sequences are not rolled back: they count every try.
     let mut statements = Vec::new();
     for bad in [1, 4, 16] {
@@ -163,7 +163,7 @@ async fn finding_bad_rows_takes_a_number_of_statements_that_grows_with_their_num
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
+async fn lone_pastes_that_succeed_do_not_hide_that_no_batch_does() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     world
@@ -205,7 +205,7 @@ async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whole_batches_of_bad_rows_keep_no_good_ones_from_being_erased() {
+async fn whole_batches_of_bad_rows_do_not_keep_good_rows_from_being_erased() {
     let world = World::new().await;
     world.put_many(400, 400).await;
     let body = "IF OLD.short_code BETWEEN 'p00000051' AND 'p00000350' THEN

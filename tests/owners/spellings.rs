@@ -30,7 +30,7 @@ async fn deleting_a_key_does_not_delete_live_content_under_another_spelling_of_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_owed_since_an_earlier_attempt_spares_another_spelling_too() {
+async fn a_pending_object_delete_spares_live_content_under_another_spelling() {
     let world = World::new().await;
     put_under(&world, "live", "the new", "x/y", Never).await;
     world.put("owes", "gone", Ago(60.0)).await;

@@ -3,7 +3,7 @@
 //! is gone.
 
 use super::support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     findings::diagnose,
     postgres::Postgres,
     *,
@@ -91,7 +91,7 @@ async fn a_running_worker_claims_no_more_once_its_database_becomes_a_subscriber(
     for n in 0..20 {
         green.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    let s3 = FaultyS3::start(green, Mood::Holding).await;
+    let s3 = FaultyS3::start(green, Mode::Holding).await;
     let worker = green
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"])
@@ -115,7 +115,7 @@ async fn a_running_watchdog_resets_nothing_once_its_database_becomes_a_subscribe
         .env("CLEANUP_WATCHDOG_TICK", "200ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    watchdog.until_it_says("health and metrics on").await;
+    watchdog.until_it_logs("health and metrics on").await;
     servers.subscribe("pastes").await;
     watchdog.end().await.assert_refused(1, &[SUBSCRIPTION]);
 }

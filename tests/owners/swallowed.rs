@@ -29,7 +29,7 @@ async fn content_whose_delete_is_swallowed_keeps_its_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_cannot_be_subtracted_is_no_count_that_was() {
+async fn a_swallowed_decrement_is_not_taken_for_a_decrement() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -40,7 +40,7 @@ async fn a_count_that_cannot_be_subtracted_is_no_count_that_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_claimed_under_a_trigger_that_changes_the_time_of_claims() {
+async fn nothing_is_claimed_while_a_trigger_changes_deletion_initiated_at() {
     let world = World::new().await;
     world.put_many(40, 10).await;
     let restamp = "IF NEW.deletion_initiated_at IS NOT NULL THEN
@@ -55,7 +55,7 @@ async fn nothing_is_claimed_under_a_trigger_that_changes_the_time_of_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_whose_claim_is_swallowed_keep_no_others_from_theirs() {
+async fn rows_whose_claim_is_swallowed_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
     world.put_many(60, 60).await;
     let keep = "IF OLD.short_code <= 'p00000040' THEN RETURN NULL; END IF; RETURN NEW;";

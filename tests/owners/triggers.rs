@@ -3,7 +3,7 @@
 //! them. (Missing and disabled ones: see `coming_back.rs`.)
 
 use super::support::{
-    adopted::{SEEDS_TABLES, migrate_well, world_with},
+    adopted::{EXISTING_TABLES, migrate_ok, world_with},
     findings::diagnose,
     *,
 };
@@ -29,7 +29,7 @@ async fn a_bulk_import_cannot_revive_a_paste_whose_reference_was_decremented() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_repairs() {
+async fn after_a_schema_rename_programs_name_the_function_that_migrate_repairs() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     let dead = world.worker().await;
@@ -60,27 +60,27 @@ async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_without_a_time_of_creation_gets_a_default_and_a_warning() {
+async fn a_nullable_created_at_gets_a_default_and_a_warning() {
     let nullable = "ALTER TABLE content ADD created_at timestamptz";
-    let world = world_with(&format!("{SEEDS_TABLES}; {nullable}")).await;
-    let migrated = migrate_well(&world, &[]).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {nullable}")).await;
+    let migrated = migrate_ok(&world, &[]).await;
     let warning = "warning: content.created_at may be NULL";
     assert!(migrated.stderr().contains(warning), "{}", migrated.stderr());
     world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('a', 'a')").await;
     assert_eq!(world.count("SELECT count(created_at) FROM content").await, 1);
     world.run_sql("ALTER TABLE content ALTER created_at DROP DEFAULT").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('b', 'b')").await;
     assert_eq!(world.count("SELECT count(created_at) FROM content").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_whose_name_needs_quotes_gets_the_trigger_function() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     let owner = format!("Owner {}", uuid::Uuid::new_v4().simple());
     world.run_sql(&format!("CREATE ROLE \"{owner}\"")).await;
     world.run_sql(&format!("ALTER TABLE content OWNER TO \"{owner}\"")).await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let owned = "SELECT rolname FROM pg_proc f JOIN pg_roles r ON r.oid = f.proowner
                  WHERE f.oid = 'pastes_verify_content()'::regprocedure";
     assert_eq!(world.text(owned).await, Some(owner.clone()));

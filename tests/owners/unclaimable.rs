@@ -19,7 +19,7 @@ async fn violated_by(world: &World, bad: i32, good: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_a_thousand_rows_that_cannot_be_claimed_keep_no_other_from_it() {
+async fn a_thousand_unclaimable_rows_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
     violated_by(&world, 1200, 300).await;
     let ended = run(&world).await;
@@ -42,7 +42,7 @@ async fn more_than_a_thousand_rows_that_cannot_be_claimed_keep_no_other_from_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_for_which_a_trigger_refuses_the_claim_keep_no_other_from_it_either() {
+async fn rows_whose_claim_a_trigger_refuses_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
     world.put_many(60, 60).await;
     let raise = "IF OLD.short_code <= 'p00000040' THEN RAISE EXCEPTION 'not these'; END IF;
@@ -55,7 +55,7 @@ async fn rows_for_which_a_trigger_refuses_the_claim_keep_no_other_from_it_either
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_no_paste_at_all_can_be_claimed_the_run_says_so_once_and_stops() {
+async fn when_no_paste_can_be_claimed_the_run_reports_it_once_and_stops() {
     let world = World::new().await;
     world.put_many(300, 300).await;
     let raise = "RAISE EXCEPTION 'nothing may change';";
@@ -67,11 +67,11 @@ async fn when_no_paste_at_all_can_be_claimed_the_run_says_so_once_and_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_the_search_for_rows_that_cannot_be_claimed() {
+async fn a_signal_ends_the_search_for_unclaimable_rows() {
     let world = World::new().await;
     violated_by(&world, 3000, 1).await;
     let mut worker = world.program("cleanup-worker").args(&["run", "--batch-size", "100"]).start();
-    worker.until_it_says("cannot be claimed").await;
+    worker.until_it_logs("cannot be claimed").await;
     worker.signal(Signal::TERM);
     let ended = worker.end().await;
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
@@ -79,7 +79,7 @@ async fn a_signal_ends_the_search_for_rows_that_cannot_be_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_in_a_trigger_of_the_claim_is_waited_for_and_makes_nobody_unclaimable() {
+async fn a_lock_in_a_trigger_delays_the_claim_and_makes_no_row_unclaimable() {
     let world = World::new().await;
     world.put_many(40, 40).await;
     world
@@ -91,7 +91,7 @@ async fn a_lock_in_a_trigger_of_the_claim_is_waited_for_and_makes_nobody_unclaim
     let holding = forgotten.transaction().await.expect("begin");
     holding.batch_execute("LOCK audit_log").await.expect("lock");
     let mut worker = world.program("cleanup-worker").args(&["run", "--format", "json"]).start();
-    worker.until_it_says("claiming nothing until").await;
+    worker.until_it_logs("claiming nothing until").await;
     holding.rollback().await.expect("let go");
     let ended = worker.end().await;
     assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "{}", ended.stderr());

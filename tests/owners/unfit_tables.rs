@@ -2,7 +2,7 @@
 //! programs refuse to start on tables that were altered later, with the same line.
 
 use super::support::{
-    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
     findings::diagnose,
     process::Ended,
     *,
@@ -18,7 +18,7 @@ fn assert_says(ended: &Ended, words: &[&str]) {
 
 /// Insists that nobody adopts tables after this change, nor works on them when it comes later.
 async fn assert_refused(change: &str, words: &[&str]) {
-    let before = world_with(&format!("{SEEDS_TABLES}; {change}")).await;
+    let before = world_with(&format!("{EXISTING_TABLES}; {change}")).await;
     assert_says(&migrate(&before, &[]).await, words);
     assert_eq!(before.text("SELECT to_regclass('deletion_claims')::text").await, None);
     assert_refused_later(change, words).await;
@@ -60,14 +60,14 @@ async fn pastes_that_inherit_or_are_a_partition_are_refused_by_name() {
     assert_refused(parent, &words).await;
     let partition = "CREATE TABLE everything (LIKE pastes) PARTITION BY LIST (short_code);
                      ALTER TABLE everything ATTACH PARTITION pastes DEFAULT";
-    let words = ["pastes inherits from everything", "FAIL_ROWS PARTITION pastes"];
+    let words = ["pastes inherits from everything", "DETACH PARTITION pastes"];
     assert_refused_later(partition, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_the_child_is_failed_the_live_paste_of_the_same_code_stays() {
+async fn once_the_child_table_no_longer_inherits_the_live_paste_of_the_same_code_stays() {
     let child = "CREATE TABLE pastes_old () INHERITS (pastes)";
-    let world = world_with(&format!("{SEEDS_TABLES}; {child}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {child}")).await;
     plain_put(&world, "same", "now() + interval '1 hour'").await;
     world
         .run_sql(
@@ -77,16 +77,16 @@ async fn once_the_child_is_failed_the_live_paste_of_the_same_code_stays() {
         .await;
     assert_says(&migrate(&world, &[]).await, &["pastes_old inherits from pastes"]);
     world.run_sql("ALTER TABLE pastes_old NO INHERIT pastes").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ran = world.program("cleanup-worker").args(&["run"]).output().await;
     assert_eq!(ran.code(), 0, "{}", ran.stderr());
     assert_eq!(world.read("same").await.as_deref(), Some("same"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_of_creation_that_is_no_timestamptz_is_refused() {
+async fn a_created_at_that_is_not_timestamptz_is_refused() {
     let words = ["content.created_at is bigint", "timestamp with time zone is needed"];
-    let tables = format!("{SEEDS_TABLES}; ALTER TABLE content ADD created_at bigint");
+    let tables = format!("{EXISTING_TABLES}; ALTER TABLE content ADD created_at bigint");
     assert_says(&migrate(&world_with(&tables).await, &[]).await, &words);
     let change = "ALTER TABLE content DROP created_at, ADD created_at bigint";
     assert_refused_later(change, &words).await;
@@ -95,7 +95,7 @@ async fn a_time_of_creation_that_is_no_timestamptz_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn times_that_are_rounded_are_refused_where_they_are_compared() {
+async fn rounded_timestamps_are_refused_where_they_are_compared() {
     let rounded = "ALTER TABLE pastes ALTER deletion_initiated_at TYPE timestamptz(0)";
     let words = ["pastes.deletion_initiated_at is timestamp(0) with time zone", "TYPE timestamptz"];
     assert_refused(rounded, &words).await;
@@ -103,12 +103,12 @@ async fn times_that_are_rounded_are_refused_where_they_are_compared() {
     assert_refused_later(rounded, &["content.created_at is timestamp(3) with time zone"]).await;
     let whole = "ALTER TABLE pastes ALTER deletion_initiated_at TYPE timestamptz(6),
                  ALTER expires_at TYPE timestamptz(0)";
-    let world = world_with(&format!("{SEEDS_TABLES}; {whole}")).await;
-    migrate_well(&world, &[]).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {whole}")).await;
+    migrate_ok(&world, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value() {
+async fn nullable_columns_are_refused_where_statements_rely_on_a_value() {
     let nullable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey, ADD UNIQUE (short_code),
                     ALTER short_code DROP NOT NULL";
     let words = ["pastes.short_code may be NULL", "ALTER COLUMN short_code SET NOT NULL"];
@@ -123,18 +123,18 @@ async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_deferrable_is_said_to_be_so_and_the_index_that_helps_is_named() {
+async fn a_deferrable_key_is_refused_with_the_index_to_create() {
     let deferrable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey,
                       ADD CONSTRAINT late PRIMARY KEY (short_code) DEFERRABLE";
     let words = ["pastes.short_code is unique by late, which is DEFERRABLE", "CREATE UNIQUE INDEX"];
     assert_refused(deferrable, &words).await;
-    let world = world_with(&format!("{SEEDS_TABLES}; {deferrable}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {deferrable}")).await;
     world.run_sql("CREATE UNIQUE INDEX CONCURRENTLY ON pastes (short_code)").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_column_or_table_that_is_gone_later_is_named_instead_of_a_panic() {
+async fn a_column_or_table_that_is_dropped_later_is_named() {
     assert_refused_later("ALTER TABLE pastes DROP retry_at", &["pastes.retry_at is missing"]).await;
     let gone = "ALTER TABLE content RENAME TO bodies";
     assert_refused_later(gone, &["the table content is missing", "rename it back"]).await;
@@ -147,24 +147,24 @@ async fn a_column_or_table_that_is_gone_later_is_named_instead_of_a_panic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_of_any_integral_kind_are_adopted_and_counted() {
+async fn sizes_of_any_numeric_type_are_adopted_and_counted() {
     let numeric = "ALTER TABLE content ALTER size_bytes TYPE numeric";
-    let world = world_with(&format!("{SEEDS_TABLES}; {numeric}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {numeric}")).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
     world.run_sql("UPDATE content SET size_bytes = 7").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ran = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!((ran.code(), &ran.json()["bytes_freed"]), (0, &7.into()), "{}", ran.stderr());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collation_that_takes_different_keys_for_equal_is_refused_by_name() {
+async fn a_non_deterministic_collation_is_refused_by_name() {
     let blur = "CREATE COLLATION blur (provider = icu, locale = 'und-u-ks-level2',
                                        deterministic = false)";
     for (table, column) in [("content", "s3_key"), ("pastes", "short_code")] {
         let change = format!("{blur}; ALTER TABLE {table} ALTER {column} TYPE text COLLATE blur");
         let name = format!("{table}.{column} has the non-deterministic collation");
-        let before = world_with(&format!("{SEEDS_TABLES}; {change}")).await;
+        let before = world_with(&format!("{EXISTING_TABLES}; {change}")).await;
         assert_says(&migrate(&before, &[]).await, &[&name, "COLLATE"]);
     }
     // What keeps the column from being altered is in its owner's hands.

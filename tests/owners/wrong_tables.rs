@@ -2,7 +2,7 @@
 //! nothing beside it. `postgres.schema` says which ones are meant.
 
 use super::support::{
-    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
     process::Ended,
     *,
 };
@@ -46,12 +46,12 @@ async fn migrate_in(world: &World, schema: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pastes_are_not_created_beside_existing_content() {
-    let renamed = format!("{SEEDS_TABLES}; ALTER TABLE pastes RENAME TO snippets");
+    let renamed = format!("{EXISTING_TABLES}; ALTER TABLE pastes RENAME TO snippets");
     let words = ["content exists in schema public, but pastes does not", "found public.snippets"];
     let world = assert_refused(&renamed, &words).await;
     plain_put_into_snippets(&world).await;
     world.run_sql("ALTER TABLE snippets RENAME TO pastes").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
 }
 
 /// It must not matter that the table is filled.
@@ -61,16 +61,16 @@ async fn plain_put_into_snippets(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn content_is_not_created_beside_existing_pastes() {
-    let renamed = format!("{SEEDS_TABLES}; ALTER TABLE content RENAME TO blobs");
+    let renamed = format!("{EXISTING_TABLES}; ALTER TABLE content RENAME TO blobs");
     let words = ["pastes exists in schema public, but content does not", "found public.blobs"];
     assert_refused(&renamed, &words).await;
-    let dropped = format!("{SEEDS_TABLES}; DROP TABLE content");
+    let dropped = format!("{EXISTING_TABLES}; DROP TABLE content");
     assert_refused(&dropped, &["content does not", "create content yourself"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_in_another_schema_are_named_and_adopted_once_the_schema_is_set() {
-    let elsewhere = format!("CREATE SCHEMA app; SET search_path = app; {SEEDS_TABLES}");
+    let elsewhere = format!("CREATE SCHEMA app; SET search_path = app; {EXISTING_TABLES}");
     let words = ["app.content, app.pastes", "CLEANUP_POSTGRES_SCHEMA", "for a new set"];
     let world = assert_refused(&elsewhere, &words).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
@@ -90,7 +90,7 @@ async fn tables_in_another_schema_are_named_and_adopted_once_the_schema_is_set()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_whose_name_has_capitals_is_named_with_the_statement_that_renames_it() {
     let quoted = format!(
-        "{SEEDS_TABLES}; ALTER TABLE pastes RENAME TO \"Pastes\";
+        "{EXISTING_TABLES}; ALTER TABLE pastes RENAME TO \"Pastes\";
          ALTER TABLE content RENAME TO \"Content\""
     );
     let rename = "ALTER TABLE public.\"Pastes\" RENAME TO pastes";
@@ -102,7 +102,7 @@ async fn a_table_whose_name_has_capitals_is_named_with_the_statement_that_rename
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_set_in_another_schema_is_created_when_the_schema_is_named() {
-    let world = world_with(&format!("CREATE SCHEMA \"Other app\"; {SEEDS_TABLES}")).await;
+    let world = world_with(&format!("CREATE SCHEMA \"Other app\"; {EXISTING_TABLES}")).await;
     plain_put(&world, "theirs", "now() - interval '1 hour'").await;
     migrate_in(&world, "Other app").await;
     let fresh = "SELECT count(*) FROM \"Other app\".pastes";
@@ -114,7 +114,7 @@ async fn a_second_set_in_another_schema_is_created_when_the_schema_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_that_does_not_exist_or_may_not_be_used_is_one_line_from_every_program() {
+async fn every_program_reports_a_missing_or_forbidden_schema_in_one_line() {
     let world = World::new().await;
     for (program, args) in [
         ("cleanup-worker", &["run"][..]),
@@ -139,17 +139,17 @@ async fn a_migration_that_fails_halfway_does_not_leave_one_of_the_two_tables() {
     assert_says(&migrate(&world, &[]).await, &["\"pastes\" already exists"]);
     assert_eq!(tables(&world).await.as_deref(), Some("public.cleanup_migrations"));
     world.run_sql("DROP TYPE pastes").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_first_migration_that_was_interrupted_programs_say_to_run_it_again() {
+async fn after_an_interrupted_first_migration_programs_ask_to_run_it_again() {
     let list = "CREATE TABLE cleanup_migrations (version int PRIMARY KEY, name text NOT NULL,
                                                  applied_at timestamptz NOT NULL DEFAULT now())";
-    let world = world_with(&format!("{SEEDS_TABLES}; {list}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {list}")).await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;
     ended.assert_refused(1, &["is not prepared for the cleanup", "run `cleanupctl migrate`"]);
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
 }

@@ -18,7 +18,7 @@ use super::{
     reference::{Taken, When},
     stage::{Held, Stage, size_bytes, text},
     steps::{Answer, Step, Sweep},
-    support::{faulty_s3::Mood, hash},
+    support::{faulty_s3::Mode, hash},
 };
 
 /// A finish before the decrement is refused again and again; so long is waited for a wrong one.
@@ -60,7 +60,7 @@ impl Stage {
                     self.ask(slot, "SELECT paste_expire_now($1)", &[code]).await
                 }
                 Step::Refuse(text) => {
-                    self.s3.mood(text.as_ref().map_or(Mood::Fine, |text| Mood::Refusing {
+                    self.s3.set_mode(text.as_ref().map_or(Mode::Normal, |text| Mode::Refusing {
                         text: text.clone(),
                         code: "ObjectLocked",
                     }));

@@ -19,7 +19,7 @@ use super::{
     story::{BODIES, WORKERS},
     support::{
         World, connect,
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         hash,
     },
 };
@@ -85,7 +85,7 @@ impl Stage {
             let set = format!("ALTER DATABASE {name} SET paste_cleanup.waited_ms = '2000'");
             world.run_sql(&set).await;
         }
-        let s3 = FaultyS3::start(&world, Mood::Fine).await;
+        let s3 = FaultyS3::start(&world, Mode::Normal).await;
         world.settings.s3.endpoint = Some(s3.url.clone());
         world.settings.worker.batch_size = BATCH_SIZE;
         world.settings.worker.max_attempts = MAX_ATTEMPTS.unsigned_abs();
@@ -131,7 +131,7 @@ impl Stage {
 
     /// Sets the stage anew: nothing is left of the story before, all of this one's graph is there.
     pub async fn set(&mut self, scene: &Reference) {
-        self.s3.mood(Mood::Fine);
+        self.s3.set_mode(Mode::Normal);
         self.held.lock().expect("held").clear();
         self.world.seen.lock().expect("seen").clear();
         self.set_owner(scene.owner).await;

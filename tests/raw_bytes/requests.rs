@@ -45,7 +45,7 @@ fn whatever_is_sent_to_its_port_the_watchdog_goes_on_and_answers_the_next() {
         let watchdog =
             world.program("cleanup-watchdog").env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0");
         let mut watchdog = watchdog.start();
-        let line = watchdog.until_it_says("health and metrics on").await;
+        let line = watchdog.until_it_logs("health and metrics on").await;
         let address = line.split("http://").nth(1).expect("address");
         let address = address.split(['"', ' ']).next().expect("address");
         let handle = tokio::runtime::Handle::current();

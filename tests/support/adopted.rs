@@ -5,7 +5,7 @@ use paste_cleanup::{config::defaults, objects::Objects};
 use super::{World, empty_database, process::Ended};
 
 /// The tables as the seeds have them: the status may be NULL, and nothing of the fleet's is there.
-pub const SEEDS_TABLES: &str = "
+pub const EXISTING_TABLES: &str = "
     CREATE TABLE content (content_hash bytea PRIMARY KEY, s3_key text NOT NULL,
                           size_bytes bigint, ref_count int NOT NULL);
     CREATE TABLE pastes (
@@ -36,7 +36,7 @@ pub async fn migrate(world: &World, flags: &[&str]) -> Ended {
     world.program("cleanupctl").args(&args).output().await
 }
 
-pub async fn migrate_well(world: &World, flags: &[&str]) -> Ended {
+pub async fn migrate_ok(world: &World, flags: &[&str]) -> Ended {
     let migrated = migrate(world, flags).await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
     migrated

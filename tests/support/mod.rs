@@ -104,7 +104,7 @@ impl World {
     }
 
     /// With a database that sorts text as people do, not by bytes.
-    pub async fn in_alphabetical_order() -> Self {
+    pub async fn with_icu_collation() -> Self {
         drop(migrated_database().await); // makes the logins, too
         let name = format!("t{}", Uuid::new_v4().simple());
         let create = format!(

@@ -88,7 +88,7 @@ impl Process {
 
 impl Running {
     /// Reads log lines until one contains the text.
-    pub async fn until_it_says(&mut self, text: &str) -> String {
+    pub async fn until_it_logs(&mut self, text: &str) -> String {
         let outage_timeout = tokio::time::sleep(TIMEOUT * 2);
         tokio::pin!(outage_timeout);
         loop {

@@ -54,7 +54,7 @@ UNION ALL
 SELECT format('%s inherits from %s, so that statements on %2$s reach the rows of both',
               i.inhrelid::regclass, i.inhparent::regclass),
        CASE WHEN c.relispartition
-            THEN format('run ALTER TABLE %s FAIL_ROWS PARTITION %s', i.inhparent::regclass, i.inhrelid::regclass)
+            THEN format('run ALTER TABLE %s DETACH PARTITION %s', i.inhparent::regclass, i.inhrelid::regclass)
             ELSE format('run ALTER TABLE %s NO INHERIT %s', i.inhrelid::regclass, i.inhparent::regclass) END
   FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid
