@@ -187,8 +187,8 @@ async fn trouble_commits(
 ) -> bool {
     let proxies = stage.proxies.lock().await;
     let before = proxies.fleet.fired();
-    proxies.fleet.arm_often(Some((0.3, planned.seed, fault("COMMIT"))));
-    proxies.writers.arm_often(Some((0.1, planned.seed, fault("COMMIT"))));
+    proxies.fleet.arm_share(Some((0.3, planned.seed, fault("COMMIT"))));
+    proxies.writers.arm_share(Some((0.1, planned.seed, fault("COMMIT"))));
     let hit = last(planned.lasts, || proxies.fleet.fired() > before).await;
     proxies.calm();
     hit
@@ -202,7 +202,7 @@ async fn swallow_heartbeats(stage: &Stage, planned: &Planned) -> bool {
         return false;
     };
     stage.faulty.set_mode(Mode::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
-    proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
+    proxies.fleet.arm_share(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
     let before = claims_reset(&db).await;
     let give_up = Instant::now() + STUCK_AFTER + TIMEOUT + planned.lasts;
     while claims_reset(&db).await == before && Instant::now() < give_up {

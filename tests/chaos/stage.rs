@@ -185,7 +185,7 @@ impl Proxies {
     /// All is well, only not next door.
     pub fn calm(&self) {
         for proxy in [&self.fleet, &self.writers] {
-            proxy.arm_often(None);
+            proxy.arm_share(None);
             proxy.delay(Duration::ZERO);
         }
         self.fleet.delay(TO_POSTGRES);
