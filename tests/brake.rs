@@ -1,4 +1,5 @@
-//! The brake: a run that would delete suspiciously much stops before it claims anything.
+//! The safety brake: a run that would delete more than the limits allow stops before it claims
+//! anything.
 
 mod support;
 
@@ -8,7 +9,7 @@ use support::{
     *,
 };
 
-/// Pastes of which so many have expired, by plain SQL, all with the same few bodies.
+/// Creates a world with this many expired and live pastes, by plain SQL, with five contents.
 async fn world(expired: i32, live: i32) -> World {
     let world = World::new().await;
     world.put_many(expired, 5).await;
@@ -27,7 +28,7 @@ fn run(world: &World, args: &[&str]) -> Process {
     world.program("cleanup-worker").args(&[&["run", "--format", "json"], args].concat())
 }
 
-/// What a dry run says of the brake.
+/// Returns what a dry run reports about the brake.
 async fn brake(world: &World, args: &[&str], max_rows: Option<&str>) -> Option<String> {
     let dry_run = run(world, &[&["--dry-run"], args].concat());
     let dry_run = match max_rows {
@@ -39,7 +40,7 @@ async fn brake(world: &World, args: &[&str], max_rows: Option<&str>) -> Option<S
     ended.json()["brake"].as_str().map(Into::into)
 }
 
-/// Exit code 4, one line with the figures and the remedy, nothing touched.
+/// Asserts exit code 4, one line with the numbers and the remedy, and that nothing was claimed.
 async fn assert_braked(world: &World, ended: &Ended, words: &[&str]) {
     ended.assert_refused(4, &[words, &["--override-brake"]].concat());
     let summary = ended.json();
@@ -105,7 +106,7 @@ async fn max_rows_is_compared_with_an_exact_count_on_a_large_table_too() {
     assert!(reason.contains("more than 129,999 pastes are due"), "{reason}");
 }
 
-/// What the run is at counts, too: 25 in its hands and 10 more are over the limit, 10 alone are not.
+/// Open batches count: 25 claimed pastes and 10 more are over the limit, 10 alone are not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mass_expiry_in_the_middle_of_a_run_trips_the_brake_too() {
     let world = world(25, 50).await;

@@ -1,4 +1,4 @@
-//! Claiming: only what is due, in order, never the same row twice, never without a lease.
+//! Claims: only due rows, in order, never the same row twice, never without a lease.
 
 mod support;
 
@@ -103,7 +103,7 @@ async fn twenty_workers_claim(redis: Option<String>) {
         all += mine.len();
         distinct.extend(mine);
     }
-    // SKIP LOCKED may leave a straggler to nobody for a moment; one more look takes it.
+    // SKIP LOCKED may leave a row to no worker for a moment; one more claim takes it.
     let last = world.worker().await;
     while let Some(claim) = claim(&last, 1000).await {
         all += claim.pastes.len();
@@ -129,7 +129,7 @@ async fn twenty_workers_without_the_lock_never_claim_the_same_row() {
 async fn a_paste_that_was_extended_while_backing_off_is_not_claimed() {
     let world = World::new().await;
     world.put("extended", "a", Ago(60.0)).await;
-    // Its retry time has come, but its owner gave it another day by a statement of their own.
+    // Its retry time has come, but the owner extended it by a plain UPDATE.
     world
         .run_sql(
             "UPDATE pastes SET attempts = 1, retry_at = now() - interval '1 second';
@@ -183,7 +183,7 @@ async fn a_claim_that_takes_nothing_has_unlocked_every_row_when_it_returns() {
     for _ in 0..200 {
         let wanted = Wanted { size: 100, mark: None, busy: true, until: None };
         assert!(worker.claim(wanted).await.expect("claim").is_none(), "it must run alone");
-        assert_eq!(world.count(free).await, 1, "whoever claims next would pass it by");
+        assert_eq!(world.count(free).await, 1, "the next claim would skip it");
     }
 }
 
@@ -199,7 +199,7 @@ async fn the_low_water_mark_skips_earlier_rows_and_a_claim_without_it_finds_them
     assert_eq!(codes(&worker.claim(marked).await.expect("claim").expect("newer")), ["newer"]);
     assert!(worker.claim(marked).await.expect("claim").is_none());
     let summary = drain(&world.worker().await).await;
-    assert_eq!(summary.rows_deleted, 1, "the run's plain look found the older one");
+    assert_eq!(summary.rows_deleted, 1, "the run's claim without a mark found the older one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,7 +235,7 @@ async fn a_row_with_a_row_error_runs_alone_before_a_dead_worker_makes_it_a_dead_
     world.put("suspect", "a", Ago(60.0)).await;
     world.run_sql("UPDATE pastes SET attempts = 4, last_error = 'AccessDenied'").await;
     let worker = world.worker().await;
-    // Other claims may have been open beside this one: nothing tells whose fault the death was.
+    // Other claims may have been open beside this one, so it is unknown which one killed the worker.
     claim_some(&worker, 1000).await;
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.dead_letters, 0);

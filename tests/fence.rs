@@ -1,4 +1,4 @@
-//! Zombies: whoever lost its claim touches nothing any more.
+//! Fencing: a worker whose claim was reset (a zombie) changes nothing.
 
 mod support;
 
@@ -8,7 +8,7 @@ use paste_cleanup::{
 };
 use support::*;
 
-/// Everything that the zombie could still change.
+/// Returns every row that the zombie could change.
 async fn snapshot(world: &World) -> Vec<String> {
     let all = "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM pastes t
                UNION ALL SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM content t
@@ -16,6 +16,7 @@ async fn snapshot(world: &World) -> Vec<String> {
     world.db.query(all, &[]).await.expect("snapshot").iter().map(|row| row.get(0)).collect()
 }
 
+/// Asserts that no step of the zombie changes anything.
 async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
     let before = snapshot(world).await;
     let lost = zombie.open.insert(
@@ -24,12 +25,12 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
         zombie.settings.s3.deadline,
     );
     zombie.heartbeat(&world.db).await.expect("heartbeat");
-    assert!(lost.is_cancelled(), "the heartbeat tells the zombie that it lost its claim");
+    assert!(lost.is_cancelled(), "the heartbeat reports the lost lease");
     assert!(matches!(zombie.decrement(claim).await, Err(StepError::Lost(_))), "decrement");
     let finished = zombie.finish(claim, &ObjectsGone::default(), &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))), "finish");
-    let given = zombie.release(claim.fence, "zombie").await.expect("release");
-    assert_eq!(given.rows, 0, "release");
+    let released = zombie.release(claim.fence, "zombie").await.expect("release");
+    assert_eq!(released.rows, 0, "release");
     assert_eq!(snapshot(world).await, before, "the zombie changed something");
 }
 
@@ -44,10 +45,10 @@ async fn the_heartbeat_decrement_and_finish_of_a_reset_worker_change_nothing() {
     world.sweep().await;
     assert_powerless(&world, &zombie, &stale).await;
     world.end_backoff().await;
-    let pending_owner = world.worker().await;
-    let fresh = claim_some(&pending_owner, 10).await;
+    let successor = world.worker().await;
+    let fresh = claim_some(&successor, 10).await;
     assert_powerless(&world, &zombie, &stale).await;
-    carry_out(&pending_owner, &fresh).await;
+    carry_out(&successor, &fresh).await;
     assert_powerless(&world, &zombie, &stale).await;
     world.assert_drained().await;
 }
@@ -61,7 +62,7 @@ async fn a_reset_worker_cannot_finish_its_batch() {
     let decremented = zombie.decrement(&stale).await.expect("decrement");
     world.expire_leases(7201.0).await;
     world.sweep().await;
-    // Its late deletion is harmless, but the row is not its own any more.
+    // Its late object delete is harmless, but the row belongs to another claim now.
     let objects = zombie.delete_objects(&stale, &decremented).await.expect("late delete");
     let finished = zombie.finish(&stale, &objects, &Default::default()).await;
     assert!(matches!(finished, Err(StepError::Lost(_))));
@@ -94,7 +95,7 @@ async fn a_reused_claim_id_is_still_fenced_off() {
     world.put("live", "shared", Never).await;
     let before_the_crash = world.worker().await;
     let stale = claim_some(&before_the_crash, 10).await;
-    // A crash of Postgres that lost the commit: rows, claim and sequence are as before.
+    // A crash of Postgres that lost the commit: rows, claim and sequence are as they were before it.
     world
         .run_sql(&format!(
             "DELETE FROM deletion_claims;

@@ -15,12 +15,12 @@ use support::{
     *,
 };
 
-/// A world whose worker talks to an S3 in a mood, and is soon tired of it.
-async fn world_with(mood: Mode) -> (World, FaultyS3, Arc<Worker>) {
+/// Creates a world with a worker whose S3 is in this mode, and whose S3 deadline is one second.
+async fn world_with(mode: Mode) -> (World, FaultyS3, Arc<Worker>) {
     let world = World::new().await;
     let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let worker = worker_within(&world, &s3, Duration::from_secs(1)).await;
-    s3.set_mode(mood);
+    s3.set_mode(mode);
     (world, s3, worker)
 }
 

@@ -17,7 +17,7 @@ use super::{
 async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
     let (world, s3, worker) = world_with(Mode::Normal).await;
     for code in ["a", "held", "c"] {
-        world.put(code, &format!("body of {code}"), Ago(60.0)).await;
+        world.put(code, &format!("text of {code}"), Ago(60.0)).await;
     }
     let key = world
         .text(
@@ -42,7 +42,7 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
     world.assert_drained().await;
 }
 
-/// A damaged object, or a part of the store that is away: such a key is neither deleted nor refused.
+/// A damaged object, or an unavailable part of the store: its key is neither deleted nor refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_keeps_failing_delays_no_other_row_and_costs_no_attempt() {
     let (world, s3, worker) = world_with(Mode::Normal).await;
@@ -53,7 +53,7 @@ async fn a_key_that_keeps_failing_delays_no_other_row_and_costs_no_attempt() {
     s3.set_mode(refusing(key.clone(), "InternalError"));
     let summary = drain(&worker).await;
     assert_eq!((summary.rows_deleted, summary.rows_failed), (9, 1));
-    assert_eq!(summary.stopped_because, StoppedBecause::Failed, "said, not hidden");
+    assert_eq!(summary.stopped_because, StoppedBecause::Failed, "reported as a failure");
     let waits = "SELECT pending_s3_key FROM pastes WHERE short_code = 'damaged' AND attempts = 0
                  AND deletion_status = 'NOT_EXPIRED' AND content_hash IS NULL AND claim_id IS NULL
                  AND retry_at > now() + interval '10 minutes'
@@ -79,11 +79,11 @@ async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_erro
     let dead = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity' AND attempts = 5
                 AND last_error = 'S3 ObjectLocked: no' AND pending_s3_key IS NOT NULL";
     assert_eq!(world.count(dead).await, 1);
-    // A later run's: it did not fail there.
+    // A later run is drained: the row failed in an earlier one.
     let summary = drain(&worker_within(&world, &s3, Duration::from_secs(1)).await).await;
     assert_eq!(summary.stopped_because, StoppedBecause::Drained);
-    assert_eq!(summary.left.expect("left").dead_letters, 1, "named in the summary");
-    assert_eq!(world.object(&key).await.as_deref(), Some("a"), "still owed, not forgotten");
+    assert_eq!(summary.left.expect("left").dead_letters, 1, "in the summary");
+    assert_eq!(world.object(&key).await.as_deref(), Some("a"), "still pending");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +145,7 @@ async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_failed_alone() {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let key = world.put("culprit", "poison", Ago(60.0)).await;
-    // It takes a dozen calls to find it.
+    // Finding it by bisection takes a dozen calls.
     let worker = worker_within(&world, &s3, Duration::from_secs(60)).await;
     s3.set_mode(Mode::RejectingCall { text: key });
     let claim = claim_some(&worker, 100).await;
@@ -170,7 +170,7 @@ async fn with_checksum_md5_a_delete_carries_content_md5_and_nothing_newer() {
     let headers = s3.headers.lock().expect("headers").clone();
     assert!(headers.contains_key("content-md5"), "{headers:?}");
     assert!(!headers.keys().any(|name| name.as_str().contains("checksum")), "{headers:?}");
-    // A real store takes it, too.
+    // A real store accepts it, too.
     world.put("b", "b", Ago(60.0)).await;
     let worker = world.worker_with(|s| s.s3.checksum = paste_cleanup::config::Checksum::Md5).await;
     assert_eq!(drain(&worker).await.objects_deleted, 1);

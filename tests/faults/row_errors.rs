@@ -9,7 +9,7 @@ async fn a_row_that_cannot_be_deleted_is_failed_with_nothing_leaked_or_counted_t
         world.put(&format!("p{n}"), &format!("b{}", n % 10), Ago(60.0)).await;
     }
     world.put("live", "b3", Never).await;
-    // Somebody's comments still point at one of them.
+    // A table of the owner still references one of them.
     world
         .run_sql(
             "CREATE TABLE comments (paste text REFERENCES pastes (short_code));
@@ -71,7 +71,7 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     let mut other = connect(&world.database_url).await;
-    // Patient, so that it is the worker that Postgres picks.
+    // A long deadlock_timeout, so that Postgres cancels the worker's statement and not this one.
     other.batch_execute("SET deadlock_timeout = '60s'").await.expect("set");
     let transaction = other.transaction().await.expect("begin");
     let lock = "SELECT FROM content ORDER BY content_hash";
@@ -81,7 +81,10 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
         tokio::spawn(async move { worker.decrement(&claim).await })
     };
     world.until_workers_wait(1).await;
-    transaction.batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE")).await.expect("circle");
+    transaction
+        .batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE"))
+        .await
+        .expect("close the circle");
     transaction.commit().await.expect("commit");
     let decremented = decrementing.await.expect("join").expect("decremented after all");
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
@@ -98,7 +101,7 @@ async fn a_row_that_cannot_be_claimed_is_reported_and_delays_no_other_row() {
     for n in 0..30 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0 + f64::from(n))).await;
     }
-    // The owner's rule that old rows violate: any UPDATE of such a row fails.
+    // A constraint of the owner that old rows violate: any UPDATE of such a row fails.
     world.run_sql("ALTER TABLE pastes ADD CHECK (short_code NOT IN ('p4', 'p17')) NOT VALID").await;
     let ended = world
         .program("cleanup-worker")

@@ -39,7 +39,7 @@ async fn a_row_that_failed_alone_too_often_is_a_dead_letter_with_its_last_error(
     let dead = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity' AND attempts = 5
                 AND deletion_status = 'NOT_EXPIRED' AND last_error LIKE 'worker lease expired%'";
     assert_eq!(world.count(dead).await, 1);
-    assert!(claim(&worker, 10).await.is_none(), "waits for a person");
+    assert!(claim(&worker, 10).await.is_none(), "waits for an operator");
 }
 
 #[tokio::test(flavor = "multi_thread")]

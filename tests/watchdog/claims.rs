@@ -33,7 +33,7 @@ async fn two_watchdogs_at_once_reset_every_claim_once() {
     while claim(&worker, 10).await.is_some() {}
     world.expire_leases(7201.0).await;
     let (one, two) = tokio::join!(world.sweep(), world.sweep());
-    // The second one may have been told that the first is at it; nothing is done twice.
+    // The second sweep may have been skipped because the first was running; nothing is done twice.
     assert_eq!(one.reset.claims + two.reset.claims, 30);
     let once = "SELECT count(*) FROM pastes WHERE attempts = 1 AND deletion_status = 'NOT_EXPIRED'";
     assert_eq!(world.count(once).await, 300);
@@ -86,7 +86,7 @@ async fn a_locked_row_stays_in_progress_and_no_other_row_of_its_claim_does() {
             blocked.fence.claim
         ))
         .await;
-    // Somebody's forgotten transaction holds a row of the older claim.
+    // A forgotten transaction locks a row of the older claim.
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
     let lock = "SELECT FROM pastes WHERE short_code = $1 FOR UPDATE";
@@ -110,7 +110,7 @@ async fn a_blocked_claim_is_reported_and_reset_once_it_can_be() {
     let holding = forgotten.transaction().await.expect("begin");
     holding.query("SELECT FROM pastes FOR UPDATE", &[]).await.expect("lock");
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
-    assert_eq!(once.code(), 1, "cron should hear of it: {}", once.stdout());
+    assert_eq!(once.code(), 1, "cron must see the failure: {}", once.stdout());
     assert!(once.stdout().contains("1 claims could not be reset"), "{}", once.stdout());
     holding.rollback().await.expect("rollback");
     assert_eq!(world.sweep().await.reset.claims, 1);

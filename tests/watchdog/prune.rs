@@ -27,10 +27,10 @@ async fn pruning_deletes_old_history_and_never_an_open_claim() {
         .await;
     let pool = world.watchdog_pool();
     let pruned = prune(&pool, &world.settings).await.expect("prune");
-    assert_eq!(pruned.claims, 0, "not before it is in the totals");
+    assert_eq!(pruned.claims, 0, "not before it is counted in the totals");
     totals::count(&pool, &world.settings).await.expect("count");
     let pruned = prune(&pool, &world.settings).await.expect("prune");
-    assert_eq!(pruned.claims, 0, "nor while rows of it could not be put back");
+    assert_eq!(pruned.claims, 0, "nor while rows of it are still in progress");
     world.run_sql(&format!("DELETE FROM pastes WHERE claim_id IN ({old}, {young})")).await;
     let pruned = prune(&pool, &world.settings).await.expect("prune");
     assert_eq!(pruned.claims, 1);
@@ -46,9 +46,9 @@ async fn tombstones_stay_for_their_retention_and_are_purged_after_it() {
     let worker =
         world.worker_with(|s| s.retention.tombstones = Duration::from_secs(7 * 86400)).await;
     assert_eq!(drain(&worker).await.rows_deleted, 1);
-    let buried = "SELECT count(*) FROM pastes WHERE short_code = 'expired'
+    let tombstone = "SELECT count(*) FROM pastes WHERE short_code = 'expired'
                   AND deletion_status = 'DELETED' AND content_hash IS NULL AND claim_id IS NULL";
-    assert_eq!(world.count(buried).await, 1);
+    assert_eq!(world.count(tombstone).await, 1);
     world.assert_drained().await;
     let pool = world.watchdog_pool();
     assert_eq!(prune(&pool, &worker.settings).await.expect("prune").tombstones, 0);
@@ -66,14 +66,14 @@ async fn tombstones_stay_for_their_retention_and_are_purged_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tombstone_with_content_or_a_pending_object_delete_is_not_pruned() {
     let world = World::new().await;
-    for code in ["holds", "owes", "ours"] {
+    for code in ["content", "pending", "ours"] {
         world.put(code, code, Ago(60.0)).await;
     }
-    // Tombstones of another system beside one of the fleet's.
+    // Two tombstones of another system, and one of the fleet.
     world
         .run_sql(
-            "UPDATE pastes SET content_hash = NULL WHERE short_code <> 'holds';
-             UPDATE pastes SET pending_s3_key = 'k' WHERE short_code = 'owes';
+            "UPDATE pastes SET content_hash = NULL WHERE short_code <> 'content';
+             UPDATE pastes SET pending_s3_key = 'k' WHERE short_code = 'pending';
              UPDATE pastes SET deletion_status = 'DELETED',
                                deletion_initiated_at = now() - interval '1 day'",
         )
@@ -81,5 +81,5 @@ async fn a_tombstone_with_content_or_a_pending_object_delete_is_not_pruned() {
     let pruned = prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
     assert_eq!(pruned.tombstones, 1);
     let left = "SELECT string_agg(short_code, ',' ORDER BY short_code) FROM pastes";
-    assert_eq!(world.text(left).await.as_deref(), Some("holds,owes"));
+    assert_eq!(world.text(left).await.as_deref(), Some("content,pending"));
 }

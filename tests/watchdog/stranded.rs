@@ -2,8 +2,8 @@
 
 use super::{IN_PROGRESS, support::*};
 
-/// Rows that something else marked, as old as told, plus what the seeds' statement would reset.
-async fn orphans(world: &World, age: &str) {
+/// Puts 30 stranded rows of this age: another system marked them, without a claim.
+async fn put_stranded_rows(world: &World, age: &str) {
     world.put_many(30, 30).await;
     world
         .run_sql(&format!(
@@ -16,7 +16,7 @@ async fn orphans(world: &World, age: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn watchdog_once_resets_rows_without_a_claim_at_two_hours_and_a_minute() {
     let world = World::new().await;
-    orphans(&world, "2 hours 1 minute").await;
+    put_stranded_rows(&world, "2 hours 1 minute").await;
     let ended = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let reset = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
@@ -27,7 +27,7 @@ async fn watchdog_once_resets_rows_without_a_claim_at_two_hours_and_a_minute() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watchdog_once_leaves_rows_without_a_claim_at_an_hour_and_59_minutes() {
     let world = World::new().await;
-    orphans(&world, "1 hour 59 minutes").await;
+    put_stranded_rows(&world, "1 hour 59 minutes").await;
     let ended = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!(world.count(IN_PROGRESS).await, 30);
@@ -94,7 +94,7 @@ async fn the_resident_watchdog_resets_rows_of_a_missing_claim_at_its_first_tick(
     world.run_sql("UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'").await;
     let watchdog = world.program("cleanup-watchdog").env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0");
     let _watchdog = watchdog.start();
-    world.until("all are back", &IN_PROGRESS.replace("count(*)", "count(*) = 0")).await;
+    world.until("all rows are reset", &IN_PROGRESS.replace("count(*)", "count(*) = 0")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

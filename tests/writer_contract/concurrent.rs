@@ -5,8 +5,8 @@ use tokio::sync::oneshot;
 
 use super::{put, put_result, support::*, until_it_waits};
 
-/// Makes deletions of content rows wait until the returned sender is used, which holds a decrement
-/// at the moment when it has unreferenced a body but not committed yet.
+/// Makes deletions of content rows wait until the returned sender is used. This stops a decrement
+/// when it is about to delete unreferenced content and has not committed.
 async fn hold_content_deletes(world: &World) -> oneshot::Sender<()> {
     world
         .run_sql(
@@ -17,9 +17,9 @@ async fn hold_content_deletes(world: &World) -> oneshot::Sender<()> {
         .await;
     let holder = connect(&world.database_url).await;
     holder.batch_execute("SELECT pg_advisory_lock(1)").await.expect("hold");
-    let (let_go, told) = oneshot::channel();
+    let (let_go, released) = oneshot::channel();
     tokio::spawn(async move {
-        let _ = told.await;
+        let _ = released.await;
         holder.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("let go");
     });
     let_go
@@ -38,7 +38,7 @@ async fn a_put_that_waited_for_the_delete_of_its_content_stores_it_again_and_kee
     });
     let held = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    world.until("the decrement is about to delete the body", held).await;
+    world.until("the decrement is about to delete the content", held).await;
     world.upload("fresh", "body").await;
     let putting =
         until_it_waits(&world, |db| async move { put(&db, "new", "body", Some("fresh")).await });
@@ -48,7 +48,7 @@ async fn a_put_that_waited_for_the_delete_of_its_content_stores_it_again_and_kee
     assert_eq!(putting.await.expect("put"), put_result("stored", Some("fresh"), false));
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete objects");
     worker.finish(&claim, &objects, &PhaseTimes::default()).await.expect("finish");
-    assert_eq!(world.object(&old_key).await, None, "the old incarnation is gone");
+    assert_eq!(world.object(&old_key).await, None, "the old object is gone");
     assert_eq!(world.read("new").await.as_deref(), Some("body"));
     world.assert_drained().await;
 }

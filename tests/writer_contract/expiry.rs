@@ -45,12 +45,12 @@ async fn a_paste_that_is_being_deleted_or_gone_cannot_be_extended() {
         .run_sql("UPDATE pastes SET deletion_status = 'DELETED' WHERE short_code = 'tombstone'")
         .await;
     assert!(!extend(&world.db, "tombstone").await);
-    assert!(!extend(&world.db, "nobody").await);
+    assert!(!extend(&world.db, "unknown").await);
     let touched = "SELECT count(*) FROM pastes WHERE expires_at > now()";
     assert_eq!(world.count(touched).await, 0, "nothing was changed");
 }
 
-/// Extends while a claim of the same paste is under way, and lets the claim end as told.
+/// Extends a paste while a claim of it is uncommitted, then ends the claim by COMMIT or ROLLBACK.
 async fn extend_during_a_claim_that_ends_by(end: &str) -> bool {
     let world = World::new().await;
     world.put("p", "a", Ago(60.0)).await;
@@ -65,7 +65,7 @@ async fn extend_during_a_claim_that_ends_by(end: &str) -> bool {
     claiming.batch_execute(end).await.expect(end);
     let extended = extending.await.expect("extend");
     let in_future = world.count("SELECT count(*) FROM pastes WHERE expires_at > now()").await;
-    assert_eq!(in_future == 1, extended, "it says what it did");
+    assert_eq!(in_future == 1, extended, "the result says what it did");
     extended
 }
 
@@ -99,5 +99,5 @@ async fn expire_now_does_nothing_for_a_paste_that_is_expired_in_progress_or_gone
     let claimed = claim_some(&worker, 1).await;
     assert_eq!(codes(&claimed), ["expired"], "it kept its place in the queue");
     assert!(!expire_now(&world.db, "expired").await, "in progress");
-    assert!(!expire_now(&world.db, "nobody").await);
+    assert!(!expire_now(&world.db, "unknown").await);
 }

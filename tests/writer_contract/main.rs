@@ -65,13 +65,13 @@ async fn ref_count(world: &World, body: &str) -> Option<i32> {
     row.map(|row| row.get(0))
 }
 
-/// Insists on being refused, with this SQLSTATE.
+/// Asserts that the statement is refused with this SQLSTATE.
 async fn assert_refused(world: &World, state: &SqlState, sql: &str) {
     let refused = world.db.batch_execute(sql).await.expect_err(sql);
     assert_eq!(refused.code(), Some(state), "{sql}: {refused:?}");
 }
 
-/// Does something on a connection of its own, and returns once it waits for a lock.
+/// Runs a job on its own connection, and returns once the job waits for a lock.
 async fn until_it_waits<T: Send + 'static, F>(
     world: &World,
     job: impl FnOnce(Client) -> F,

@@ -81,9 +81,9 @@ async fn concurrent_puts_of_the_same_new_content_agree_on_one_upload() {
             put(&db, &code, "a", Some(&key)).await
         });
     }
-    let said = writers.join_all().await;
-    assert!(said.iter().all(|put| put.outcome == "stored" && put.s3_key == said[0].s3_key));
-    assert_eq!(said.iter().filter(|put| put.drop_upload).count(), 7);
+    let results = writers.join_all().await;
+    assert!(results.iter().all(|put| put.outcome == "stored" && put.s3_key == results[0].s3_key));
+    assert_eq!(results.iter().filter(|put| put.drop_upload).count(), 7);
     assert_eq!(ref_count(&world, "a").await, Some(8));
 }
 
@@ -93,7 +93,7 @@ async fn an_upload_key_that_belongs_to_other_content_is_refused() {
     put(&world.db, "p", "a", Some("a/1")).await;
     let refused = try_put(&world.db, "q", "b", Some("a/1")).await.expect_err("a used key");
     assert_eq!(refused.code(), Some(&SqlState::UNIQUE_VIOLATION));
-    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1, "nothing half done");
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 1, "nothing was stored");
     assert_eq!(
         put(&world.db, "q", "b", Some("b/1")).await,
         put_result("stored", Some("b/1"), false)
