@@ -1,4 +1,4 @@
-//! Adoption: `cleanupctl migrate` on databases that somebody else made, filled and goes on writing.
+//! Adoption: `cleanupctl migrate` on existing databases of a paste service that keeps writing.
 
 mod support;
 
@@ -13,20 +13,20 @@ use support::{
 };
 use tokio_postgres::Client;
 
-/// The least that a paste service can have.
+/// The minimal tables of a paste service.
 const LEAST_TABLES: &str = "
     CREATE TABLE content (content_hash bytea PRIMARY KEY, s3_key text, ref_count bigint);
     CREATE TABLE pastes (short_code varchar(32) PRIMARY KEY, content_hash bytea,
                          expires_at timestamptz, created_at timestamptz)";
 
-/// A real worker process drains it.
+/// Drains the world with a worker process.
 async fn run_worker(world: &World) -> serde_json::Value {
     let ended = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     ended.json()
 }
 
-/// Columns, constraints, indexes and tables, to see whether anything was changed.
+/// Describes columns and constraints, to see whether anything was changed.
 async fn schema(world: &World) -> Option<String> {
     world
         .text(
@@ -42,10 +42,11 @@ async fn schema(world: &World) -> Option<String> {
         .await
 }
 
-/// A paste service that inserts, counts and extends until it is told to stop. Returns its puts.
+/// Writes like a paste service (inserts, counts, extends) until `stop` is set. Returns the number of
+/// puts.
 async fn write_until(stop: Arc<AtomicBool>, url: String, writer: usize) -> usize {
     let db = connect(&url).await;
-    db.batch_execute("SET statement_timeout = '10s'").await.expect("patience");
+    db.batch_execute("SET statement_timeout = '10s'").await.expect("set");
     let mut puts = 0;
     while !stop.load(Ordering::Relaxed) {
         let put = format!(
@@ -97,7 +98,7 @@ async fn a_filled_table_is_adopted_while_it_is_written_and_then_drained() {
     for writer in 0..4 {
         writers.spawn(write_until(Arc::clone(&stop), world.database_url.clone(), writer));
     }
-    // A backup reads the table: the migration must wait for it without holding up the writers.
+    // A backup reads the table. The migration must wait for it without blocking the writers.
     let backup = connect(&world.database_url).await;
     let read = "BEGIN; SELECT count(*) FROM pastes";
     backup.batch_execute(read).await.expect("read");
@@ -110,7 +111,7 @@ async fn a_filled_table_is_adopted_while_it_is_written_and_then_drained() {
     let puts: usize = writers.join_all().await.iter().sum();
 
     let adopted = "SELECT count(*) FROM pastes WHERE deletion_status IS NOT NULL AND attempts = 0";
-    assert_eq!(world.count(adopted).await, 20_004 + puts as i64, "every row is adopted");
+    assert_eq!(world.count(adopted).await, 20_004 + puts as i64, "every row has a status");
     let unproven = "SELECT count(*) FROM pg_constraint WHERE NOT convalidated";
     assert_eq!(world.count(unproven).await, 0);
     let ran = run_worker(&world).await;
@@ -166,7 +167,7 @@ async fn blockers_are_named_and_removed_only_on_request() {
     world.assert_drained().await;
 }
 
-/// Insists that the migration refuses these tables, says this, and changes nothing.
+/// Asserts that the migration refuses these tables with these words, and changes nothing.
 async fn assert_refused(change: &str, words: &[&str]) {
     let world = world_with(EXISTING_TABLES).await;
     world.run_sql(change).await;
@@ -214,7 +215,7 @@ async fn an_unknown_status_is_refused() {
     assert_refused(unknown, &["pastes.deletion_status: 1 rows have an unknown status"]).await;
 }
 
-/// Leaves an invalid index of this name behind, as a failed concurrent build does.
+/// Leaves an invalid index of this name, as a failed concurrent build does.
 async fn leave_invalid(db: &Client, index: &str) {
     let _ = db.batch_execute(&format!("DROP INDEX IF EXISTS {index}")).await;
     let fails = format!("CREATE UNIQUE INDEX CONCURRENTLY {index} ON pastes ((1))");
@@ -243,10 +244,10 @@ async fn two_migrations_at_once_both_succeed_and_only_one_does_the_work() {
     let world = world_with(EXISTING_TABLES).await;
     world.run_sql(BULK).await;
     let (one, two) = tokio::join!(migrate_ok(&world, &[]), migrate_ok(&world, &[]));
-    let mut said = [one.stdout(), two.stdout()];
-    said.sort();
-    assert!(said[0].starts_with("migrated: V1 tables, "), "{said:?}");
-    assert_eq!(said[1], "the schema is current\n");
+    let mut printed = [one.stdout(), two.stdout()];
+    printed.sort();
+    assert!(printed[0].starts_with("migrated: V1 tables, "), "{printed:?}");
+    assert_eq!(printed[1], "the schema is current\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,18 +264,18 @@ async fn a_second_migration_finds_nothing_to_do() {
     assert_eq!(schema(&world).await, before);
 }
 
-/// Starts a migration that cannot pass this transaction, kills it when it is held up there, and
-/// returns when server and client are gone.
-async fn kill_a_migration(world: &World, holding: &str, held_up: &str) {
+/// Starts a migration that has to wait for this transaction, kills it while it waits, and returns
+/// when its server session has ended, too.
+async fn kill_a_migration(world: &World, blocking: &str, blocked: &str) {
     world.run_sql(BULK).await;
     plain_put(world, "live", "now() + interval '1 hour'").await;
     let holder = connect(&world.database_url).await;
-    holder.batch_execute(&format!("BEGIN; {holding}")).await.expect("hold");
+    holder.batch_execute(&format!("BEGIN; {blocking}")).await.expect("hold");
     let migrating = world.program("cleanupctl").args(&["migrate"]).start();
-    world.until("the migration is held up", held_up).await;
+    world.until("the migration is blocked", blocked).await;
     migrating.signal(Signal::KILL);
     assert_eq!(migrating.end().await.code(), -1, "killed");
-    // Keepalives would tell the server that its client is gone; here is no time to wait for them.
+    // TCP keepalives would detect the dead client, but that takes longer than a test should.
     let session = "FROM pg_stat_activity WHERE datname = current_database()
                    AND application_name = 'cleanupctl'";
     world.count(&format!("SELECT count(pg_terminate_backend(pid)) {session}")).await;
@@ -295,16 +296,16 @@ async fn assert_next_migration_finishes(world: &World) {
 async fn a_migration_killed_while_it_waits_for_the_table_is_finished_by_the_next_one() {
     let world = world_with(EXISTING_TABLES).await;
     let read = "LOCK TABLE pastes IN ACCESS SHARE MODE";
-    let held_up = "SELECT count(*) > 0 FROM pg_locks
+    let blocked = "SELECT count(*) > 0 FROM pg_locks
                    WHERE NOT granted AND relation = 'pastes'::regclass";
-    kill_a_migration(&world, read, held_up).await;
+    kill_a_migration(&world, read, blocked).await;
     assert_next_migration_finishes(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_killed_while_it_builds_an_index_is_finished_by_the_next_one() {
     let world = world_with(EXISTING_TABLES).await;
-    // A concurrent build waits for every older transaction that could still see old rows.
+    // A concurrent index build waits for every older transaction that could see old rows.
     let old = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     let invalid = "SELECT count(*) > 0 FROM pg_index WHERE NOT indisvalid";
     kill_a_migration(&world, old, invalid).await;

@@ -1,4 +1,4 @@
-//! A whole run: what it drains, where it stops, what it says.
+//! A whole run: what it drains, when it stops, what it reports.
 
 mod support;
 
@@ -55,8 +55,8 @@ async fn never_expiring_and_future_pastes_are_untouched() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_reports_what_would_be_deleted_and_changes_nothing() {
     let world = World::new().await;
-    world.put("a", "shared with the living", Ago(60.0)).await;
-    world.put("live", "shared with the living", Never).await;
+    world.put("a", "shared with a live paste", Ago(60.0)).await;
+    world.put("live", "shared with a live paste", Never).await;
     world.put("b", "four", Ago(60.0)).await;
     world.put("c", "four", Ago(60.0)).await;
     let state = "SELECT (SELECT string_agg(t::text, ',' ORDER BY t) FROM pastes t) ||
@@ -139,17 +139,17 @@ async fn a_run_is_not_drained_while_another_claim_is_uncommitted() {
     let mut other = connect(&world.database_url).await;
     let uncommitted = other.transaction().await.expect("begin");
     let claim = include_str!("../sql/queries/claim/claim.sql");
-    let nobody = uuid::Uuid::new_v4();
+    let other_worker = uuid::Uuid::new_v4();
     let claimed = uncommitted
-        .query(claim, &[&nobody, &10, &None::<std::time::SystemTime>, &100, &false])
+        .query(claim, &[&other_worker, &10, &None::<std::time::SystemTime>, &100, &false])
         .await
         .expect("claim");
     assert_eq!(claimed.len(), 2);
     let worker = world.worker().await;
-    let looks = worker.clone();
+    let observed = worker.clone();
     let running = tokio::spawn(async move { drain(&worker).await });
-    // It has claimed nothing, looked, and is not drained.
-    while looks.tally.claims_tried() < 3 {
+    // It has claimed nothing, checked what is due, and is not drained.
+    while observed.tally.claims_tried() < 3 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!running.is_finished(), "concluded that it was drained");
@@ -174,7 +174,7 @@ async fn rows_that_come_due_within_a_minute_are_waited_for() {
         .await;
     let summary = drain(&world.worker().await).await;
     assert_eq!((summary.rows_deleted, summary.stopped_because), (1, StoppedBecause::Drained));
-    assert_eq!(summary.left.expect("left").backing_off, 1, "what is left for later is named");
+    assert_eq!(summary.left.expect("left").backing_off, 1, "the summary reports the rest");
 }
 
 #[tokio::test(flavor = "multi_thread")]

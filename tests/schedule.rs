@@ -1,4 +1,4 @@
-//! The resident scheduler: fires, skips overlaps, stops gracefully.
+//! The resident scheduler: it starts runs, skips ticks that overlap, and stops gracefully.
 
 mod support;
 
@@ -81,7 +81,7 @@ async fn a_tick_during_a_postgres_outage_runs_once_postgres_is_back() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
-    // Once a day: nothing but the wait for Postgres makes up for a missed tick.
+    // Once a day, so that only the wait for Postgres can recover a missed tick.
     let once = (Utc::now() + TimeDelta::seconds(8)).format("%-S %-M %-H * * *").to_string();
     let mut worker = world
         .program("cleanup-worker")
@@ -93,13 +93,14 @@ async fn a_tick_during_a_postgres_outage_runs_once_postgres_is_back() {
     proxy.down();
     worker.until_it_logs("cannot start yet").await;
     proxy.up();
-    world.until("the night's run deletes", "SELECT count(*) = 0 FROM pastes").await;
+    world.until("the delayed run deletes", "SELECT count(*) = 0 FROM pastes").await;
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
 }
 
-/// The moments that start a run of this schedule, in local time, between two days, asked every second.
+/// Returns the times, in local time between two days, at which this schedule starts a run if it is
+/// checked every second.
 fn runs(cron: &str, from: &str, to: &str) -> Vec<String> {
     let day = |day: &str| -> DateTime<Utc> { format!("{day}T00:00:00.4Z").parse().expect("a day") };
     let (mut now, end) = (day(from), day(to));

@@ -1,4 +1,4 @@
-//! Stopping and dying: SIGTERM leaves nothing claimed, SIGKILL only what the watchdog resets.
+//! Signals: SIGTERM leaves nothing claimed, SIGKILL only claims that the watchdog resets.
 
 mod support;
 
@@ -15,7 +15,7 @@ const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 const CLAIMED: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
 
-/// A worker process that hangs in the middle of its first batches.
+/// Starts a worker process whose first two batches are held in S3.
 async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -62,7 +62,7 @@ async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_mor
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!(ended.json()["rows_deleted"], 10);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
-    assert_eq!(ended.json()["left"]["due"], 10, "the backlog is named");
+    assert_eq!(ended.json()["left"]["due"], 10, "the summary reports the backlog");
     world.assert_consistent().await;
 }
 
@@ -85,7 +85,7 @@ async fn sigkill_leaves_only_claims_that_the_watchdog_resets() {
     worker.signal(Signal::KILL);
     assert_eq!(worker.end().await.code(), -1);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (2, 10));
-    assert_eq!(world.sweep().await.reset.claims, 0, "silence is what proves it");
+    assert_eq!(world.sweep().await.reset.claims, 0, "only a missing heartbeat proves it");
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 2);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
@@ -95,7 +95,7 @@ async fn sigkill_leaves_only_claims_that_the_watchdog_resets() {
     world.assert_drained().await;
 }
 
-/// A server that takes a statement and never answers: frozen, or with a stuck disk.
+/// The server accepts a statement and never answers: it is frozen, or its disk hangs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_that_hangs_does_not_keep_a_run_or_a_watchdog_from_stopping() {
     let world = World::new().await;
@@ -112,11 +112,11 @@ async fn a_sweep_that_hangs_does_not_keep_a_run_or_a_watchdog_from_stopping() {
         }
         running.signal(Signal::TERM);
         let ended = tokio::time::timeout(Duration::from_secs(60), running.end()).await;
-        assert_eq!(ended.expect("it hears the signal").code(), code, "{program}");
+        assert_eq!(ended.expect("exits on the signal").code(), code, "{program}");
     }
 }
 
-/// Runs it with its output led to a place of the test's choice.
+/// Runs a program with a shell redirection of its output, and returns its exit code.
 async fn with_output(world: &World, program: &str, args: &[&str], redirect: &str) -> i32 {
     let path = match program {
         "cleanup-worker" => env!("CARGO_BIN_EXE_cleanup-worker"),
@@ -143,10 +143,10 @@ async fn a_log_or_report_that_cannot_be_written_does_not_stop_the_work() {
     }
     world.put_many(50, 50).await;
     let code = with_output(&world, "cleanup-worker", &["run"], ">/dev/full 2>/dev/null").await;
-    assert_eq!(code, 1, "the work is done, but nobody was told");
+    assert_eq!(code, 1, "the work is done, but its report is lost");
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
     for args in [&["status"][..], &["status", "--watch", "200ms"], &["config"]] {
         let code = with_output(&world, "cleanupctl", args, "2>/dev/null | true").await;
-        assert_eq!(code, 0, "{args:?}: nobody listens, and that is no failure");
+        assert_eq!(code, 0, "{args:?}: a closed pipe is not a failure");
     }
 }

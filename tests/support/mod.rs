@@ -10,6 +10,7 @@ pub mod findings;
 pub mod guarded;
 pub mod invariants;
 pub mod memory_s3;
+pub mod mid_run;
 pub mod moto;
 pub mod pastes;
 pub mod pgbouncer;
