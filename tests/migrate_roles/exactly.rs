@@ -2,7 +2,7 @@
 
 use super::{support::*, world};
 
-/// Lists every right of the groups, and of PUBLIC (`everybody`), on any object of this database; one
+/// Lists every right of the groups, and of PUBLIC, on any object of this database; one
 /// line for each group and object. `GRANTABLE` marks rights with a grant option.
 const RIGHTS: &str = "
     WITH given AS (
@@ -26,7 +26,7 @@ const RIGHTS: &str = "
         FROM pg_database, aclexplode(coalesce(datacl, acldefault('d', datdba))) AS right_of
         WHERE datname = current_database()
     ), named AS (
-        SELECT CASE grantee WHEN 0 THEN 'everybody' ELSE grantee::regrole::text END AS grantee_name, thing,
+        SELECT CASE grantee WHEN 0 THEN 'public' ELSE grantee::regrole::text END AS grantee_name, thing,
                privilege_type || CASE WHEN is_grantable THEN ' GRANTABLE' ELSE '' END
                || coalesce(' (' || string_agg(piece, ', ' ORDER BY piece) || ')', '') AS allowed
         FROM given
@@ -36,7 +36,7 @@ const RIGHTS: &str = "
     SELECT grantee_name || ' | ' || thing || ' | ' || string_agg(allowed, ', ' ORDER BY allowed)
     FROM named GROUP BY grantee_name, thing ORDER BY grantee_name COLLATE \"C\", thing COLLATE \"C\"";
 
-/// All rights of the groups. `everybody` has the defaults of Postgres: functions run with the
+/// All rights of the groups. `public` has the defaults of Postgres: functions run with the
 /// caller's rights, so the right to call them grants nothing else.
 pub const EXPECTED_RIGHTS: &str = "\
 cleanup_auditor | cleanup_audits | INSERT, SELECT
@@ -91,14 +91,14 @@ cleanup_writer | paste_put() | EXECUTE
 cleanup_writer | pastes | INSERT (content_hash, created_at, expires_at, short_code), SELECT, \
 UPDATE (attempts, expires_at, last_error, retry_at)
 cleanup_writer | schema public | USAGE
-everybody | cleanup_canonical_key() | EXECUTE
-everybody | cleanup_last_heartbeat() | EXECUTE
-everybody | database | CONNECT, TEMPORARY
-everybody | paste_expire_now() | EXECUTE
-everybody | paste_extend() | EXECUTE
-everybody | paste_put() | EXECUTE
-everybody | pastes_guard() | EXECUTE
-everybody | schema public | USAGE";
+public | cleanup_canonical_key() | EXECUTE
+public | cleanup_last_heartbeat() | EXECUTE
+public | database | CONNECT, TEMPORARY
+public | paste_expire_now() | EXECUTE
+public | paste_extend() | EXECUTE
+public | paste_put() | EXECUTE
+public | pastes_guard() | EXECUTE
+public | schema public | USAGE";
 
 pub async fn rights(world: &World) -> String {
     let rows = world.db.query(RIGHTS, &[]).await.expect("rights");

@@ -1,5 +1,5 @@
-//! Buckets as their owners set them up: versions, locks, another region. `cleanupctl doctor` names what
-//! really happens to a deleted body there, and blames nothing else.
+//! Buckets with versioning, object lock or another region: `cleanupctl doctor` reports what really
+//! happens to a deleted object there, and no wrong cause.
 
 use aws_sdk_s3::types::{
     BucketVersioningStatus, DefaultRetention, ObjectLockConfiguration, ObjectLockEnabled,
@@ -91,7 +91,7 @@ async fn a_bucket_in_another_region_is_reported_with_its_region_and_not_as_bad_c
         assert!(!findings.of("bucket").to_string().contains("credentials"));
         run(&world, &s3.url).await.assert_refused(1, &words);
     }
-    // The same code for a login without a name.
+    // The same code without a region: bad credentials.
     s3.set_mode(Mode::Failing { status: 400, code: "AuthorizationHeaderMalformed" });
     doctor(&world, &s3.url).await.assert_says("bucket", "failure", &["check credentials"]);
 }
@@ -103,7 +103,10 @@ async fn a_store_that_answered_is_not_reported_as_unreachable() {
     let findings = doctor(&world, &s3.url).await;
     findings.assert_says("bucket", "ok", &[]);
     findings.assert_says("versions", "left_out", &["cannot be seen"]);
-    assert!(!findings.of("versions").to_string().contains("no answer"), "it answered, in its way");
+    assert!(
+        !findings.of("versions").to_string().contains("no answer"),
+        "it answered, with an error"
+    );
     s3.set_mode(Mode::Failing { status: 405, code: "" });
     doctor(&world, &s3.url).await.assert_says("versions", "left_out", &["S3 405"]);
     s3.set_mode(Mode::Failing { status: 503, code: "ServiceUnavailable" });

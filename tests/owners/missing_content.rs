@@ -1,4 +1,5 @@
-//! Content that is mostly missing is kept elsewhere: deleting the pastes would leave it behind.
+//! If most content rows are missing, content is probably kept in other tables, and deleting the pastes
+//! would leave their objects behind: the safety brake stops the run.
 
 use super::{support::*, *};
 
@@ -19,8 +20,8 @@ async fn a_run_stops_before_its_first_claim_when_much_content_is_missing() {
     let ended = run(&world).await;
     assert_eq!(ended.code(), 4, "{}", ended.stderr());
     assert_eq!(ended.json()["stopped_because"], "brake");
-    let said = ended.stderr();
-    assert!(said.contains("150 of 200 pastes have no content row"), "{said}");
+    let stderr = ended.stderr();
+    assert!(stderr.contains("150 of 200 pastes have no content row"), "{stderr}");
     assert_eq!((world.count(LEFT).await, world.count(ATTEMPTS).await), (200, 0));
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0, "nothing was claimed");
     let ended = run_with(&world, &["--override-brake"]).await;
@@ -41,14 +42,14 @@ async fn a_run_that_finds_missing_content_later_releases_those_pastes_unchanged(
     let whole = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL AND attempts = 0
                  AND deletion_status = 'NOT_EXPIRED'";
     assert_eq!((world.count(LEFT).await, world.count(whole).await), (300, 300));
-    assert_eq!(run(&world).await.code(), 4, "nor does the next one delete them");
+    assert_eq!(run(&world).await.code(), 4, "the next run does not delete them either");
     assert_eq!(world.count(LEFT).await, 300);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_content_is_summed_over_all_batches() {
     let world = without_content(150, 50).await;
-    // Behind so many others that nobody looks that far at the start.
+    // Behind so many other pastes that the sample at the start does not include them.
     world
         .run_sql(
             "INSERT INTO pastes (short_code, expires_at)
@@ -57,7 +58,7 @@ async fn missing_content_is_summed_over_all_batches() {
         .await;
     let ended = run_with(&world, &["--batch-size", "20", "--concurrency", "4"]).await;
     assert_eq!(ended.code(), 4, "{}", ended.stderr());
-    assert!(world.count(LEFT).await >= 50, "no more than a hundred went");
+    assert!(world.count(LEFT).await >= 50, "at most a hundred were deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]

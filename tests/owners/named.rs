@@ -1,20 +1,20 @@
-//! What the owner of the tables has added or lost is named by `cleanupctl doctor` and `cleanupctl
-//! migrate`, before the first run meets it.
+//! `cleanupctl doctor` and `cleanupctl migrate` report what the owner has added to the tables, or lost
+//! from them, before the first run fails on it.
 
 use super::support::{findings::diagnose, process::Ended, *};
 
-/// Insists on success with these warnings.
+/// Asserts that the migration succeeded with these warnings.
 #[track_caller]
 fn assert_warns(migrated: &Ended, words: &[&str]) {
-    let said = migrated.stderr();
-    assert_eq!(migrated.code(), 0, "{said}");
+    let stderr = migrated.stderr();
+    assert_eq!(migrated.code(), 0, "{stderr}");
     for word in ["warning: "].iter().chain(words) {
-        assert!(said.contains(word), "{word:?} is not in {said:?}");
+        assert!(stderr.contains(word), "{word:?} is not in {stderr:?}");
     }
 }
 
 #[track_caller]
-fn assert_says(text: &serde_json::Value, words: &[&str]) {
+fn assert_contains(text: &serde_json::Value, words: &[&str]) {
     let text = text.as_str().expect("text");
     words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in {text:?}"));
 }
@@ -52,7 +52,7 @@ async fn triggers_and_rules_that_can_stop_the_cleanup_are_reported_by_doctor_and
     assert_warns(&migrated, &[named[0], named[2], named[3]]);
 }
 
-/// A table with a foreign key to pastes, and this after it.
+/// Returns SQL that creates a table with a foreign key to pastes, followed by `more`.
 fn referencing(table: &str, more: &str) -> String {
     format!(
         "CREATE TABLE {table} (code text CONSTRAINT {table}_fkey REFERENCES pastes ON DELETE CASCADE,
@@ -87,9 +87,9 @@ async fn a_foreign_key_without_an_index_is_reported_with_the_statement_that_crea
         "CREATE INDEX CONCURRENTLY ON \"Views\" (\"Code\")",
     ];
     let found = findings.of("tables");
-    assert_says(&found["found"], &named);
-    assert_says(&found["remedy"], &remedies);
-    assert!(!found["remedy"].to_string().contains("log_1"), "it has its index: {found}");
+    assert_contains(&found["found"], &named);
+    assert_contains(&found["remedy"], &remedies);
+    assert!(!found["remedy"].to_string().contains("log_1"), "it has an index: {found}");
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
     assert_warns(&migrated, &[&named[..], &remedies].concat());
     for remedy in remedies {

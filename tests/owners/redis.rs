@@ -1,5 +1,5 @@
-//! A Redis that somebody else runs: a replica, a node of a cluster, or a login with few rights cannot
-//! serve the claim lock, and `cleanupctl doctor` says why.
+//! A Redis that cannot serve the claim lock (a replica, a node of a cluster, a login with few rights):
+//! `cleanupctl doctor` reports why.
 
 use super::support::{
     findings::{Findings, diagnose},
@@ -12,7 +12,7 @@ async fn doctor(world: &World, url: &str, when_unavailable: &str) -> Findings {
     diagnose(doctor.env("CLEANUP_LOCK_WHEN_UNAVAILABLE", when_unavailable)).await
 }
 
-/// Insists on a warning, and on a failure where workers wait for the lock.
+/// Asserts a warning with these words, or a failure if workers wait for the lock.
 async fn assert_found(redis: &Redis, words: &[&str]) {
     let world = World::new().await;
     for (when_unavailable, code, verdict) in [("proceed", 0, "warning"), ("wait", 1, "failure")] {
@@ -70,23 +70,23 @@ async fn the_documented_redis_rights_are_enough() {
         words.map(|word| word.replace("\\|", "|")).collect()
     };
     let worker = [rights("| lock |"), rights("| cache |")].concat();
-    let looking = [worker.clone(), rights("| `doctor` |")].concat();
-    for (rights, may_look) in [(worker, false), (looking, true)] {
+    let doctor_too = [worker.clone(), rights("| `doctor` |")].concat();
+    for (rights, runs_doctor) in [(worker, false), (doctor_too, true)] {
         let world = World::new().await;
         world.put("due", "a", Ago(60.0)).await;
         let rights = rights.iter().map(String::as_str);
         let user = ["--user", "night", "on", ">secret"].into_iter().chain(rights);
         let redis = Redis::start_with(&user.collect::<Vec<_>>()).await;
         let url = redis.url().replace("//", "//night:secret@");
-        if may_look {
+        if runs_doctor {
             doctor(&world, &url, "wait").await.assert_only(0, &["durability", "bodies"]);
         }
         let run = world.program("cleanup-worker").args(&["run"]).env("REDIS_URL", &url);
         let run = run.env("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}");
         let ended = run.env("CLEANUP_LOG_FILTER", "paste_cleanup=debug").output().await;
         assert_eq!(ended.code(), 0, "{}", ended.stderr());
-        for trouble in ["Redis", "left to its TTL", "NoPerm"] {
-            assert!(!ended.stderr().contains(trouble), "{trouble}: {}", ended.stderr());
+        for problem in ["Redis", "left to its TTL", "NoPerm"] {
+            assert!(!ended.stderr().contains(problem), "{problem}: {}", ended.stderr());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Resets and sweeps beside triggers of the owner's: what one row causes costs no other.
+//! Resets and sweeps with triggers of the owner: a row that cannot be reset delays no other row.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::{support::*, *};
 
 const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
-const BACK: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
+const RESET: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
 
-/// The owner does not let this row be changed any more.
-async fn hold(world: &World, code: &str) {
+/// Creates a trigger that refuses every update of this row.
+async fn refuse_updates(world: &World, code: &str) {
     let body =
         format!("IF OLD.short_code = '{code}' THEN RAISE EXCEPTION 'held'; END IF; RETURN NEW;");
     trigger(world, "BEFORE UPDATE ON pastes FOR EACH ROW", &body).await;
@@ -38,7 +38,7 @@ async fn a_deferred_constraint_blocks_one_row_and_no_other_claim() {
     world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 19, 1));
-    assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 19));
+    assert_eq!((world.count(OPEN).await, world.count(RESET).await), (0, 19));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,12 +50,12 @@ async fn the_pending_key_of_a_row_that_cannot_be_reset_moves_to_another_row() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     worker.decrement(&claim).await.expect("decrement");
-    hold(&world, "p1").await;
+    refuse_updates(&world, "p1").await;
     world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 1, 1));
-    let owed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'p2'";
-    assert_eq!(world.text(owed).await, Some(key));
+    let pending = "SELECT pending_s3_key FROM pastes WHERE short_code = 'p2'";
+    assert_eq!(world.text(pending).await, Some(key));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     assert_eq!(world.sweep().await.stranded, 1);
     world.end_backoff().await;
@@ -77,9 +77,9 @@ async fn a_stranded_row_that_cannot_be_updated_does_not_keep_others_from_being_r
              UPDATE deletion_claims SET reset_at = now()",
         )
         .await;
-    hold(&world, "p00000015").await;
-    assert_eq!((world.sweep().await.stranded, world.count(BACK).await), (19, 19));
-    // Nor one that does not even say since when.
+    refuse_updates(&world, "p00000015").await;
+    assert_eq!((world.sweep().await.stranded, world.count(RESET).await), (19, 19));
+    // The same for a row without deletion_initiated_at.
     world.run_sql("DROP TRIGGER owners_trigger ON pastes; DROP FUNCTION owners_trigger()").await;
     world
         .run_sql(
@@ -89,7 +89,7 @@ async fn a_stranded_row_that_cannot_be_updated_does_not_keep_others_from_being_r
              WHERE short_code = 'p00000003'",
         )
         .await;
-    hold(&world, "p00000015").await;
+    refuse_updates(&world, "p00000015").await;
     assert_eq!(world.sweep().await.stranded, 1);
 }
 
@@ -110,7 +110,7 @@ async fn a_tombstone_that_cannot_be_deleted_does_not_keep_others_from_being_prun
     assert_eq!((pruned.tombstones, world.count(LEFT).await), (19, 1));
 }
 
-/// A batch whose objects are still to be deleted when its worker dies: each paste has one of its own.
+/// Leaves a decremented claim of a dead worker; each of its pastes has a pending object delete.
 async fn decremented_claim(world: &World, pastes: i32) {
     world.put_many(pastes, pastes).await;
     let worker = world.worker().await;
@@ -133,7 +133,7 @@ async fn a_locked_paste_with_a_pending_object_does_not_keep_others_from_being_re
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
     assert_eq!((world.count(OPEN).await, world.count(PENDING).await), (0, 19));
-    assert_eq!(world.count(KEPT).await, 1, "its own object is remembered by its claim");
+    assert_eq!(world.count(KEPT).await, 1, "its key stays with the claim");
     holding.rollback().await.expect("let go");
     assert_eq!(world.sweep().await.stranded, 1);
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (20, 0));
@@ -146,7 +146,7 @@ async fn a_locked_paste_with_a_pending_object_does_not_keep_others_from_being_re
 async fn a_paste_that_is_reset_late_takes_its_pending_key_from_its_claim() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
-    hold(&world, "p00000007").await;
+    refuse_updates(&world, "p00000007").await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (19, 1));
@@ -177,8 +177,8 @@ async fn resets_that_a_trigger_swallows_are_counted_and_the_sweep_ends() {
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", swallow).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 18, 2));
-    assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 18));
-    assert_eq!(world.sweep().await.stranded, 0, "and a later one does not try for ever");
+    assert_eq!((world.count(OPEN).await, world.count(RESET).await), (0, 18));
+    assert_eq!(world.sweep().await.stranded, 0, "a later sweep ends, too");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     assert_eq!(world.sweep().await.stranded, 2);
     world.end_backoff().await;

@@ -1,11 +1,12 @@
-//! Statements that succeed and change nothing, or not what they said: a trigger or rule of the owner's.
+//! Statements that succeed without the expected change, because of a trigger or rule of the owner.
 
 use super::{support::*, *};
 
-async fn on_content(world: &World, when: &str, body: &str) {
+/// Creates a trigger of the owner on content.
+async fn trigger_on_content(world: &World, when: &str, code: &str) {
     let sql = format!(
         "CREATE FUNCTION on_content() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN {body} END $$;
+         BEGIN {code} END $$;
          CREATE TRIGGER on_content {when} ON content FOR EACH ROW EXECUTE FUNCTION on_content()"
     );
     world.run_sql(&sql).await;
@@ -17,12 +18,12 @@ async fn content_whose_delete_is_swallowed_keeps_its_object() {
     let key = world.put("expired", "kept", Ago(60.0)).await;
     world.put("plain", "plain", Ago(60.0)).await;
     let soft = "IF OLD.content_hash = sha256('kept') THEN RETURN NULL; END IF; RETURN OLD;";
-    on_content(&world, "BEFORE DELETE", soft).await;
+    trigger_on_content(&world, "BEFORE DELETE", soft).await;
     let ended = run_with(&world, &["--limit", "1"]).await;
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
     assert!(ended.stderr().contains("swallows it"), "{}", ended.stderr());
     assert_eq!(world.object(&key).await.as_deref(), Some("kept"));
-    // Whoever shares that body has it.
+    // A new paste can share that content.
     world.put("live", "kept", Never).await;
     assert_eq!(world.read("live").await.as_deref(), Some("kept"));
     assert_eq!((world.count(WRONG_COUNTS).await, world.count(LEFT).await), (0, 2));
@@ -33,7 +34,7 @@ async fn a_swallowed_decrement_is_not_taken_for_a_decrement() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
-    on_content(&world, "BEFORE UPDATE", "RETURN NULL;").await;
+    trigger_on_content(&world, "BEFORE UPDATE", "RETURN NULL;").await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!((world.count(LEFT).await, world.count(WRONG_COUNTS).await), (2, 0));

@@ -1,6 +1,6 @@
-//! The triggers that guard rows on their way out work in every session, and after the schema was
-//! renamed; where somebody has changed them, programs refuse to start and `cleanupctl migrate` repairs
-//! them. (Missing and disabled ones: see `coming_back.rs`.)
+//! The triggers that guard rows in progress work in every session. If they were changed, or their
+//! schema renamed, programs refuse to start and `cleanupctl migrate` repairs them. (Missing and
+//! disabled triggers: see `reset.rs`.)
 
 use super::support::{
     adopted::{EXISTING_TABLES, migrate_ok, world_with},
@@ -20,12 +20,12 @@ async fn a_bulk_import_cannot_revive_a_paste_whose_reference_was_decremented() {
     let import = connect(&world.database_url).await;
     import.batch_execute("SET session_replication_role = replica").await.expect("replica");
     let revive = "UPDATE pastes SET expires_at = now() + interval '1 day'";
-    let refused = import.batch_execute(revive).await.expect_err("a revived paste without its body");
+    let refused = import.batch_execute(revive).await.expect_err("refused");
     assert_eq!(refused.code(), Some(&SqlState::OBJECT_IN_USE), "{refused:?}");
-    let put_back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
-    import.batch_execute(put_back).await.expect("a reset by hand");
+    let reset = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
+    import.batch_execute(reset).await.expect("a reset by hand");
     let hash = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
-    assert_eq!(world.count(hash).await, 0, "it comes back without the body that is gone");
+    assert_eq!(world.count(hash).await, 0, "it is reset without its deleted content");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,9 +45,12 @@ async fn after_a_schema_rename_programs_name_the_function_that_migrate_repairs()
     diagnose(program("cleanupctl")).await.assert_says("schema", "failure", &words);
     let reset = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
     let failed = world.db.batch_execute(reset).await.expect_err("a table that is not found");
-    let told = describe(&failed);
+    let described = describe(&failed);
     let place = "\"content\" does not exist (SQLSTATE 42P01) in the function";
-    assert!(told.contains(place) && told.contains("pastes_verify_content()"), "{told}");
+    assert!(
+        described.contains(place) && described.contains("pastes_verify_content()"),
+        "{described}"
+    );
 
     let migrated = program("cleanupctl").args(&["migrate"]).output().await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());

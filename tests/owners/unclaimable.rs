@@ -1,4 +1,4 @@
-//! Rows that Postgres does not let a worker mark.
+//! Unclaimable rows: Postgres refuses the UPDATE that marks them.
 
 use super::{
     support::{Signal, *},
@@ -7,8 +7,8 @@ use super::{
 
 const ALL: &str = "SELECT count(*) FROM cleanup_unclaimable";
 
-/// Old rows violate a constraint that was added without looking at them, and come first.
-async fn violated_by(world: &World, bad: i32, good: i32) {
+/// Adds a NOT VALID constraint that the `bad` oldest rows violate.
+async fn add_constraint_violated_by(world: &World, bad: i32, good: i32) {
     world.put_many(bad + good, bad + good).await;
     let sql = format!(
         "ALTER TABLE pastes ADD COLUMN note text;
@@ -21,19 +21,19 @@ async fn violated_by(world: &World, bad: i32, good: i32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_unclaimable_rows_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
-    violated_by(&world, 1200, 300).await;
+    add_constraint_violated_by(&world, 1200, 300).await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!(ended.json()["rows_deleted"], 300);
     assert_eq!((world.count(ALL).await, world.count(LEFT).await), (1200, 1200));
     assert_eq!(ended.json()["left"]["unclaimable"], 1200);
-    // The next night they are known, and the run has nothing to do.
+    // The next run knows them, and deletes only the new paste.
     world.put("new", "new", Ago(1.0)).await;
     let ended = run(&world).await;
-    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
+    assert_deleted(&ended, 1);
     let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
     assert!(status.contains("1,200 pastes cannot be claimed"), "{status}");
-    // The owner fixes it, and says so.
+    // The owner drops the constraint, and requeues the rows.
     world.run_sql("ALTER TABLE pastes DROP CONSTRAINT owners").await;
     let requeue = world.program("cleanupctl").args(&["requeue", "--all"]).output().await;
     assert_eq!(requeue.code(), 0, "{}", requeue.stderr());
@@ -69,13 +69,13 @@ async fn when_no_paste_can_be_claimed_the_run_reports_it_once_and_stops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_search_for_unclaimable_rows() {
     let world = World::new().await;
-    violated_by(&world, 3000, 1).await;
+    add_constraint_violated_by(&world, 3000, 1).await;
     let mut worker = world.program("cleanup-worker").args(&["run", "--batch-size", "100"]).start();
     worker.until_it_logs("cannot be claimed").await;
     worker.signal(Signal::TERM);
     let ended = worker.end().await;
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
-    assert!(world.count(ALL).await < 3000, "it did not go on to the end");
+    assert!(world.count(ALL).await < 3000, "it stopped before the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Tables whose shape the fleet's statements do not fit: `cleanupctl migrate` refuses to adopt them, and
+//! Tables that the fleet's statements cannot work on: `cleanupctl migrate` refuses to adopt them, and
 //! programs refuse to start on tables that were altered later, with the same line.
 
 use super::support::{
@@ -9,22 +9,23 @@ use super::support::{
 };
 
 #[track_caller]
-fn assert_says(ended: &Ended, words: &[&str]) {
+fn assert_fails_with(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     for word in words {
         assert!(ended.stderr().contains(word), "{word:?} is not in: {}", ended.stderr());
     }
 }
 
-/// Insists that nobody adopts tables after this change, nor works on them when it comes later.
+/// Asserts that `migrate` does not adopt tables with this change, and that no program works on tables
+/// that are changed later.
 async fn assert_refused(change: &str, words: &[&str]) {
     let before = world_with(&format!("{EXISTING_TABLES}; {change}")).await;
-    assert_says(&migrate(&before, &[]).await, words);
+    assert_fails_with(&migrate(&before, &[]).await, words);
     assert_eq!(before.text("SELECT to_regclass('deletion_claims')::text").await, None);
     assert_refused_later(change, words).await;
 }
 
-/// Insists that no program works on migrated tables after this change.
+/// Asserts that no program works on migrated tables after this change.
 async fn assert_refused_later(change: &str, words: &[&str]) -> World {
     let world = World::new().await;
     world.put("due", "a", Ago(60.0)).await;
@@ -75,7 +76,7 @@ async fn once_the_child_table_no_longer_inherits_the_live_paste_of_the_same_code
              SELECT short_code, content_hash, now() - interval '1 hour' FROM ONLY pastes",
         )
         .await;
-    assert_says(&migrate(&world, &[]).await, &["pastes_old inherits from pastes"]);
+    assert_fails_with(&migrate(&world, &[]).await, &["pastes_old inherits from pastes"]);
     world.run_sql("ALTER TABLE pastes_old NO INHERIT pastes").await;
     migrate_ok(&world, &[]).await;
     let ran = world.program("cleanup-worker").args(&["run"]).output().await;
@@ -87,7 +88,7 @@ async fn once_the_child_table_no_longer_inherits_the_live_paste_of_the_same_code
 async fn a_created_at_that_is_not_timestamptz_is_refused() {
     let words = ["content.created_at is bigint", "timestamp with time zone is needed"];
     let tables = format!("{EXISTING_TABLES}; ALTER TABLE content ADD created_at bigint");
-    assert_says(&migrate(&world_with(&tables).await, &[]).await, &words);
+    assert_fails_with(&migrate(&world_with(&tables).await, &[]).await, &words);
     let change = "ALTER TABLE content DROP created_at, ADD created_at bigint";
     assert_refused_later(change, &words).await;
     let local = "ALTER TABLE content ALTER created_at TYPE timestamp";
@@ -136,7 +137,7 @@ async fn a_deferrable_key_is_refused_with_the_index_to_create() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_column_or_table_that_is_dropped_later_is_named() {
     assert_refused_later("ALTER TABLE pastes DROP retry_at", &["pastes.retry_at is missing"]).await;
-    let gone = "ALTER TABLE content RENAME TO bodies";
+    let gone = "ALTER TABLE content RENAME TO blobs";
     assert_refused_later(gone, &["the table content is missing", "rename it back"]).await;
     let shadowed = "CREATE SCHEMA suite_worker; CREATE TABLE suite_worker.pastes (LIKE pastes);
                     GRANT USAGE ON SCHEMA suite_worker TO PUBLIC";
@@ -165,9 +166,9 @@ async fn a_non_deterministic_collation_is_refused_by_name() {
         let change = format!("{blur}; ALTER TABLE {table} ALTER {column} TYPE text COLLATE blur");
         let name = format!("{table}.{column} has the non-deterministic collation");
         let before = world_with(&format!("{EXISTING_TABLES}; {change}")).await;
-        assert_says(&migrate(&before, &[]).await, &[&name, "COLLATE"]);
+        assert_fails_with(&migrate(&before, &[]).await, &[&name, "COLLATE"]);
     }
-    // What keeps the column from being altered is in its owner's hands.
+    // The trigger must be dropped before the column can be altered.
     let later = format!(
         "{blur}; DROP TRIGGER pastes_guard ON pastes;
                          ALTER TABLE pastes ALTER short_code TYPE text COLLATE blur"

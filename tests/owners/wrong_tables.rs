@@ -1,5 +1,5 @@
-//! Tables that are not where `cleanupctl migrate` looks for them: it names what it found, and creates
-//! nothing beside it. `postgres.schema` says which ones are meant.
+//! Tables with another name or in another schema: `cleanupctl migrate` names the tables it found, and
+//! creates none beside them. `postgres.schema` selects the schema.
 
 use super::support::{
     adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
@@ -7,7 +7,7 @@ use super::support::{
     *,
 };
 
-/// All tables of the database, to see whether any was created.
+/// Lists all tables of the database, to see whether any was created.
 async fn tables(world: &World) -> Option<String> {
     world
         .text(
@@ -17,17 +17,17 @@ async fn tables(world: &World) -> Option<String> {
         .await
 }
 
-/// Insists that the migration refuses these tables, says this, and creates nothing.
+/// Asserts that the migration refuses these tables with these words, and creates nothing.
 async fn assert_refused(sql: &str, words: &[&str]) -> World {
     let world = world_with(sql).await;
     let before = tables(&world).await;
-    assert_says(&migrate(&world, &[]).await, words);
+    assert_fails_with(&migrate(&world, &[]).await, words);
     assert_eq!(tables(&world).await, before, "nothing was created");
     world
 }
 
 #[track_caller]
-fn assert_says(ended: &Ended, words: &[&str]) {
+fn assert_fails_with(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     for word in words {
         assert!(ended.stderr().contains(word), "{word:?} is not in: {}", ended.stderr());
@@ -54,7 +54,7 @@ async fn pastes_are_not_created_beside_existing_content() {
     migrate_ok(&world, &[]).await;
 }
 
-/// It must not matter that the table is filled.
+/// Inserts a row: the migration must not depend on an empty table.
 async fn plain_put_into_snippets(world: &World) {
     world.run_sql("INSERT INTO snippets (short_code, expires_at) VALUES ('a', now())").await;
 }
@@ -95,9 +95,9 @@ async fn a_table_whose_name_has_capitals_is_named_with_the_statement_that_rename
     );
     let rename = "ALTER TABLE public.\"Pastes\" RENAME TO pastes";
     let world = assert_refused(&quoted, &["public.\"Content\"", "public.\"Pastes\"", rename]).await;
-    // Naming the schema says nothing about the capitals.
+    // Setting the schema does not change that.
     let named = in_schema(&world, "cleanupctl", "public").args(&["migrate"]).output().await;
-    assert_says(&named, &[rename]);
+    assert_fails_with(&named, &[rename]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,7 +136,7 @@ async fn every_program_reports_a_missing_or_forbidden_schema_in_one_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_fails_halfway_does_not_leave_one_of_the_two_tables() {
     let world = world_with("CREATE TYPE pastes AS ENUM ('in the way')").await;
-    assert_says(&migrate(&world, &[]).await, &["\"pastes\" already exists"]);
+    assert_fails_with(&migrate(&world, &[]).await, &["\"pastes\" already exists"]);
     assert_eq!(tables(&world).await.as_deref(), Some("public.cleanup_migrations"));
     world.run_sql("DROP TYPE pastes").await;
     migrate_ok(&world, &[]).await;
