@@ -52,14 +52,14 @@ async fn write_until(stop: Arc<AtomicBool>, url: String, writer: usize) -> usize
         let put = format!(
             "BEGIN;
              INSERT INTO content (content_hash, s3_key, ref_count)
-             VALUES (sha256('w{writer}-{body}'), 'bodies/w{writer}-{body}', 1)
+             VALUES (sha256('w{writer}-{content}'), 'objects/w{writer}-{content}', 1)
              ON CONFLICT (content_hash) DO UPDATE SET ref_count = content.ref_count + 1;
              INSERT INTO pastes (short_code, content_hash, expires_at)
-             VALUES ('w{writer}-{puts}', sha256('w{writer}-{body}'), now() - interval '1 minute');
+             VALUES ('w{writer}-{puts}', sha256('w{writer}-{content}'), now() - interval '1 minute');
              COMMIT;
              UPDATE pastes SET expires_at = expires_at + interval '1 second'
              WHERE short_code IN ('live', 'bulk-{puts}')",
-            body = puts % 50,
+            content = puts % 50,
         );
         db.batch_execute(&put).await.unwrap_or_else(|error| panic!("writer failed: {error:?}"));
         puts += 1;
@@ -74,7 +74,7 @@ const BULK: &str = "
            CASE WHEN n % 3 > 0 THEN 'NOT_EXPIRED' END
     FROM generate_series(1, 20000) n;
     INSERT INTO content (content_hash, s3_key, ref_count)
-    SELECT content_hash, 'bodies/' || encode(content_hash, 'hex'), count(*)
+    SELECT content_hash, 'objects/' || encode(content_hash, 'hex'), count(*)
     FROM pastes WHERE short_code LIKE 'bulk-%' GROUP BY content_hash";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,13 +151,13 @@ async fn blockers_are_named_and_removed_only_on_request() {
     world
         .run_sql(
             "ALTER TABLE pastes ALTER content_hash SET NOT NULL,
-             ADD CONSTRAINT body_of_paste FOREIGN KEY (content_hash) REFERENCES content",
+             ADD CONSTRAINT content_of_paste FOREIGN KEY (content_hash) REFERENCES content",
         )
         .await;
     let before = schema(&world).await;
     let refused = migrate(&world, &[]).await;
     assert_eq!(refused.code(), 1);
-    for words in ["body_of_paste", "NOT NULL on pastes.content_hash", "--remove-blockers"] {
+    for words in ["content_of_paste", "NOT NULL on pastes.content_hash", "--remove-blockers"] {
         assert!(refused.stderr().contains(words), "{words} is not in: {}", refused.stderr());
     }
     assert_eq!(schema(&world).await, before, "nothing was changed");

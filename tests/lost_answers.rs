@@ -119,7 +119,7 @@ async fn a_decrement_whose_answer_was_lost_still_reports_failed_rows_and_drift()
     world.put("live", "low", Never).await;
     world
         .run_sql(
-            "CREATE TABLE previews (body bytea REFERENCES content (content_hash));
+            "CREATE TABLE previews (hash bytea REFERENCES content (content_hash));
              INSERT INTO previews VALUES (sha256('held'));
              UPDATE content SET ref_count = 1 WHERE content_hash = sha256('low')",
         )
@@ -175,7 +175,7 @@ async fn a_run_reports_its_dead_letters_whichever_answer_was_lost() {
         }
         world
             .run_sql(
-                "CREATE TABLE previews (body bytea REFERENCES content (content_hash));
+                "CREATE TABLE previews (hash bytea REFERENCES content (content_hash));
                  INSERT INTO previews VALUES (sha256('content held'));
                  CREATE TABLE comments (paste text REFERENCES pastes (short_code));
                  INSERT INTO comments VALUES ('row held')",

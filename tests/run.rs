@@ -11,12 +11,12 @@ use support::*;
 async fn a_database_filled_by_plain_sql_and_plain_uploads_is_drained() {
     let world = World::new().await;
     for n in 0..30 {
-        world.upload(&format!("bodies/{n}"), &format!("body {n}")).await;
+        world.upload(&format!("objects/{n}"), &format!("body {n}")).await;
     }
     world
         .run_sql(
             "INSERT INTO content (content_hash, s3_key, size_bytes, ref_count)
-             SELECT sha256(('body ' || n)::bytea), 'bodies/' || n, 7, 2
+             SELECT sha256(('body ' || n)::bytea), 'objects/' || n, 7, 2
              FROM generate_series(0, 29) n;
              INSERT INTO pastes (short_code, content_hash, expires_at)
              SELECT 'a' || n, sha256(('body ' || n)::bytea), now() - interval '1 hour'

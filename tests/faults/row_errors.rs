@@ -40,7 +40,7 @@ async fn content_that_cannot_be_deleted_keeps_its_rows_and_their_references() {
     }
     world
         .run_sql(
-            "CREATE TABLE previews (body bytea REFERENCES content (content_hash)
+            "CREATE TABLE previews (hash bytea REFERENCES content (content_hash)
                                     DEFERRABLE INITIALLY DEFERRED);
              INSERT INTO previews VALUES (sha256('b4'))",
         )

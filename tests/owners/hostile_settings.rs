@@ -113,7 +113,7 @@ async fn assert_unaffected(settings: &[(&str, &str)]) {
     done("cleanup-watchdog", &["--once"]).await;
     let held = "SELECT deletion_status FROM pastes WHERE short_code = 'held'";
     assert_eq!(world.text(held).await.as_deref(), Some("NOT_EXPIRED"), "the claim was reset");
-    world.run_sql("UPDATE content SET ref_count = 5 WHERE s3_key = 'bodies/live'").await;
+    world.run_sql("UPDATE content SET ref_count = 5 WHERE s3_key = 'objects/live'").await;
     let audited = done("cleanupctl", &["audit", "--repair", "--format", "json"]).await;
     assert_eq!(audited.json()["wrong_counts"], 1, "{}", audited.stdout());
     // Postgres itself reports the missing tablespaces, at level INFO.

@@ -82,7 +82,7 @@ async fn tables_in_another_schema_are_named_and_adopted_once_the_schema_is_set()
     assert_eq!((ran.code(), &ran.json()["rows_deleted"]), (0, &1.into()), "{}", ran.stderr());
     let once = in_schema(&world, "cleanup-watchdog", "app").args(&["--once"]).output().await;
     assert_eq!(once.code(), 0, "{}", once.stderr());
-    assert_eq!(world.keys().await, ["bodies/live"]);
+    assert_eq!(world.keys().await, ["objects/live"]);
     let lost = world.program("cleanup-worker").args(&["run"]).output().await;
     lost.assert_refused(1, &["in schema app", "CLEANUP_POSTGRES_SCHEMA"]);
 }

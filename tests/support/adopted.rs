@@ -46,11 +46,11 @@ pub async fn migrate_ok(world: &World, flags: &[&str]) -> Ended {
 
 /// Stores a paste and its object by plain SQL and a plain upload.
 pub async fn plain_put(world: &World, code: &str, expires_at: &str) {
-    world.upload(&format!("bodies/{code}"), code).await;
+    world.upload(&format!("objects/{code}"), code).await;
     world
         .run_sql(&format!(
             "INSERT INTO content (content_hash, s3_key, ref_count)
-             VALUES (sha256('{code}'), 'bodies/{code}', 1);
+             VALUES (sha256('{code}'), 'objects/{code}', 1);
              INSERT INTO pastes (short_code, content_hash, expires_at)
              VALUES ('{code}', sha256('{code}'), {expires_at})"
         ))
