@@ -256,9 +256,8 @@ async fn a_migration_of_an_older_schema_warns_about_its_roles() {
     world
         .run_sql(
             "DROP TABLE cleanup_runs, cleanup_totals, cleanup_audits;
-             ALTER TABLE deletion_claims DROP lock_wait_ms, DROP lock_hold_ms, DROP drift,
-                 DROP rows_failed, DROP dead_letters, DROP ages, DROP counted;
-             DELETE FROM cleanup_migrations WHERE version > 4",
+             UPDATE deletion_claims SET ages = NULL;
+             DELETE FROM cleanup_migrations WHERE version = 4",
         )
         .await;
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;

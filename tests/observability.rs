@@ -54,11 +54,25 @@ async fn watchdog(world: &World) -> (Running, String) {
 /// killed, a count is wrong, a paste cannot be deleted.
 async fn bad_night(world: &World) {
     let s3 = FaultyS3::start(world, Mode::Normal).await;
-    let worker = || {
-        let worker = world.program("cleanup-worker").args(&["run"]);
-        worker.env("AWS_ENDPOINT_URL", &s3.url).env("CLEANUP_CACHE_KEY_PATTERN", "{short_code}")
-    };
-    // Redis is unavailable, and a count is too low: a live paste still references that content.
+    drain_without_redis(world, &s3).await;
+    kill_a_worker(world, &s3).await;
+    fail_an_object(world, &s3).await;
+    world
+        .run_sql(
+            "INSERT INTO cleanup_audits
+                 (complete, objects, orphans, missing_objects, wrong_counts, findings_left)
+             VALUES (true, 20, 2, 0, 0, 2)",
+        )
+        .await;
+}
+
+fn worker(world: &World, s3: &FaultyS3) -> Process {
+    let worker = world.program("cleanup-worker").args(&["run"]);
+    worker.env("AWS_ENDPOINT_URL", &s3.url).env("CLEANUP_CACHE_KEY_PATTERN", "{short_code}")
+}
+
+/// Redis is unavailable, and a count is too low: a live paste still references that content.
+async fn drain_without_redis(world: &World, s3: &FaultyS3) {
     for n in 0..12 {
         world.put(&format!("p{n}"), &format!("body {n}"), Ago(7200.0)).await;
     }
@@ -66,15 +80,18 @@ async fn bad_night(world: &World) {
     world.put("living", "shared", Never).await;
     world.run_sql("UPDATE content SET ref_count = 1 WHERE ref_count = 2").await;
     let closed = format!("redis://127.0.0.1:{}", servers::free_port());
-    let drained = worker().env("REDIS_URL", &closed).output().await;
+    let drained = worker(world, s3).env("REDIS_URL", &closed).output().await;
     assert_eq!(drained.code(), 0, "{}", drained.stderr());
-    // A worker is killed with an open batch.
+}
+
+/// A worker is killed with an open batch, and the watchdog resets its claim.
+async fn kill_a_worker(world: &World, s3: &FaultyS3) {
     for n in 0..3 {
         world.put(&format!("q{n}"), &format!("another {n}"), Ago(60.0)).await;
     }
     s3.set_mode(Mode::Holding);
     let calls = s3.calls();
-    let dies = worker().start();
+    let dies = worker(world, s3).start();
     s3.called(calls + 1).await;
     dies.signal(Signal::KILL);
     dies.end().await;
@@ -83,13 +100,17 @@ async fn bad_night(world: &World) {
     let reset =
         "SELECT bool_and(reset_at IS NOT NULL) FROM deletion_claims WHERE finished_at IS NULL";
     world.until("the watchdog resets it", reset).await;
-    // S3 throttles, fails, and then refuses one object for the last time.
+}
+
+/// S3 throttles, fails, and then refuses one object for the last time.
+async fn fail_an_object(world: &World, s3: &FaultyS3) {
     let locked = world.put("locked", "locked", Ago(60.0)).await;
     world.run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'locked'").await;
     let folder = servers::Folder::new("night");
     folder.write("flag", "");
     let calls = s3.calls();
-    let mut fails = worker().env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag")).start();
+    let fails = worker(world, s3).env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag"));
+    let mut fails = fails.start();
     fails.until_it_logs("claiming nothing for now").await;
     s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(folder.file("flag")).expect("remove the flag");
@@ -99,13 +120,6 @@ async fn bad_night(world: &World) {
     s3.set_mode(Mode::Refusing { text: locked, code: "ObjectLocked" });
     let failed = fails.end().await;
     assert_eq!(failed.code(), 1, "{}", failed.stderr());
-    world
-        .run_sql(
-            "INSERT INTO cleanup_audits
-                 (complete, objects, orphans, missing_objects, wrong_counts, findings_left)
-             VALUES (true, 20, 2, 0, 0, 2)",
-        )
-        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,7 +45,7 @@ fn run(world: &World) -> Process {
 }
 
 /// A run with timeouts of one second.
-fn impatient_run(world: &World) -> Process {
+fn run_with_short_timeouts(world: &World) -> Process {
     run(world)
         .env("CLEANUP_WORKER_OUTAGE_TIMEOUT", "1s")
         .env("CLEANUP_WORKER_GRACE_PERIOD", "1s")
@@ -108,7 +108,7 @@ async fn while_s3_fails_nothing_is_claimed_and_the_run_continues_when_s3_recover
 async fn an_s3_outage_longer_than_the_run_leaves_nothing_claimed() {
     let world = world(10).await;
     let s3 = FaultyS3::start(&world, Mode::Holding).await;
-    let worker = impatient_run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
+    let worker = run_with_short_timeouts(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     s3.set_mode(FAILING);
     let words = ["gave up after 1s", "S3 is unavailable", &world.bucket, "AWS_ENDPOINT_URL"];
@@ -157,7 +157,7 @@ async fn a_run_continues_after_a_postgres_outage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() {
     let world = world(30).await;
-    let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run_with_short_timeouts(&world)).await;
     proxy.down();
     s3.let_go();
     worker.until_it_logs("staying until the open claims can be released").await;
@@ -169,7 +169,7 @@ async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_stopped_during_a_postgres_outage_reports_what_it_leaves_to_the_watchdog() {
     let world = world(30).await;
-    let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run_with_short_timeouts(&world)).await;
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
@@ -186,7 +186,7 @@ async fn with_when_unavailable_wait_a_long_redis_outage_ends_the_run_with_nothin
     let world = world(5).await;
     let mut redis = Redis::start().await;
     redis.kill().await;
-    let ended = impatient_run(&world)
+    let ended = run_with_short_timeouts(&world)
         .env("REDIS_URL", &redis.url())
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .env("CLEANUP_LOCK_TTL", "3s")
@@ -294,7 +294,7 @@ async fn a_full_disk_is_waited_out_or_ends_the_run_with_nothing_claimed() {
     world.run_sql(ballast).await;
     world.run_sql("VACUUM FULL pastes").await;
     disk.fill();
-    let ended = impatient_run(&world).output().await;
+    let ended = run_with_short_timeouts(&world).output().await;
     assert_gave_up(&world, &ended, &["No space left on device", "53100"]).await;
     assert_waits_out(&world, "No space left on device", async { disk.make_room() }).await;
 }
