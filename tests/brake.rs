@@ -1,14 +1,15 @@
-//! The brake: a run that would delete suspiciously much stops before it claims anything.
+//! The safety brake: a run that would delete more than the limits allow stops before it claims
+//! anything.
 
 mod support;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Ended,
     *,
 };
 
-/// Pastes of which so many have expired, by plain SQL, all with the same few bodies.
+/// Creates a world with this many expired and live pastes, by plain SQL, with five contents.
 async fn world(expired: i32, live: i32) -> World {
     let world = World::new().await;
     world.put_many(expired, 5).await;
@@ -27,7 +28,7 @@ fn run(world: &World, args: &[&str]) -> Process {
     world.program("cleanup-worker").args(&[&["run", "--format", "json"], args].concat())
 }
 
-/// What a dry run says of the brake.
+/// Returns what a dry run reports about the brake.
 async fn brake(world: &World, args: &[&str], max_rows: Option<&str>) -> Option<String> {
     let dry_run = run(world, &[&["--dry-run"], args].concat());
     let dry_run = match max_rows {
@@ -39,7 +40,7 @@ async fn brake(world: &World, args: &[&str], max_rows: Option<&str>) -> Option<S
     ended.json()["brake"].as_str().map(Into::into)
 }
 
-/// Exit code 4, one line with the figures and the remedy, nothing touched.
+/// Asserts exit code 4, one line with the numbers and the remedy, and that nothing was claimed.
 async fn assert_braked(world: &World, ended: &Ended, words: &[&str]) {
     ended.assert_refused(4, &[words, &["--override-brake"]].concat());
     let summary = ended.json();
@@ -64,7 +65,7 @@ async fn a_run_that_would_delete_most_of_a_large_table_stops_before_the_first_cl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statistics_from_before_the_accident_do_not_hide_it() {
+async fn stale_statistics_do_not_hide_a_mass_expiry() {
     let world = world(0, 150_000).await;
     world.run_sql("ANALYZE pastes").await;
     assert_eq!(brake(&world, &[], None).await, None);
@@ -75,7 +76,7 @@ async fn statistics_from_before_the_accident_do_not_hide_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_share_is_judged_only_from_a_hundred_thousand_due_pastes_on() {
+async fn max_share_applies_only_from_a_hundred_thousand_due_pastes_on() {
     let world = world(99_999, 10).await;
     assert_eq!(brake(&world, &[], None).await, None);
     world.run_sql("UPDATE pastes SET expires_at = now() WHERE short_code = 'live1'").await;
@@ -98,25 +99,25 @@ async fn max_rows_is_the_most_that_a_run_may_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn max_rows_is_held_against_an_exact_count_on_a_large_table_too() {
+async fn max_rows_is_compared_with_an_exact_count_on_a_large_table_too() {
     let world = world(130_000, 140_000).await;
     assert_eq!(brake(&world, &[], Some("130000")).await, None);
     let reason = brake(&world, &[], Some("129999")).await.expect("a brake");
     assert!(reason.contains("more than 129,999 pastes are due"), "{reason}");
 }
 
-/// What the run is at counts, too: 25 in its hands and 10 more are over the limit, 10 alone are not.
+/// Open batches count: 25 claimed pastes and 10 more are over the limit, 10 alone are not.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_accident_in_the_middle_of_a_run_is_braked_too() {
+async fn a_mass_expiry_in_the_middle_of_a_run_trips_the_brake_too() {
     let world = world(25, 50).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let mut worker = run(&world, &["--concurrency", "1"])
         .env("AWS_ENDPOINT_URL", &s3.url)
         .env("CLEANUP_BRAKE_MAX_ROWS", "30")
         .start();
     s3.called(1).await;
     world.run_sql("UPDATE pastes SET expires_at = now() WHERE short_code LIKE 'live4_'").await;
-    worker.until_it_says("finishing 1 open batch").await;
+    worker.until_it_logs("finishing 1 open batch").await;
     s3.let_go();
     let ended = worker.end().await;
     ended.assert_refused(4, &["more than 30 pastes are due", "brake.max_rows"]);
@@ -125,7 +126,7 @@ async fn an_accident_in_the_middle_of_a_run_is_braked_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_brake_that_cannot_work_is_refused() {
+async fn an_invalid_brake_share_is_refused() {
     let world = World::new().await;
     for share in ["0", "1.5", "-1", "NaN"] {
         let ended = run(&world, &[]).env("CLEANUP_BRAKE_MAX_SHARE", share).output().await;

@@ -1,4 +1,4 @@
-//! Claiming: only what is due, in order, never the same row twice, never without a lease.
+//! Claims: only due rows, in order, never the same row twice, never without a lease.
 
 mod support;
 
@@ -103,7 +103,7 @@ async fn twenty_workers_claim(redis: Option<String>) {
         all += mine.len();
         distinct.extend(mine);
     }
-    // SKIP LOCKED may leave a straggler to nobody for a moment; one more look takes it.
+    // SKIP LOCKED may leave a row to no worker for a moment; one more claim takes it.
     let last = world.worker().await;
     while let Some(claim) = claim(&last, 1000).await {
         all += claim.pastes.len();
@@ -129,7 +129,7 @@ async fn twenty_workers_without_the_lock_never_claim_the_same_row() {
 async fn a_paste_that_was_extended_while_backing_off_is_not_claimed() {
     let world = World::new().await;
     world.put("extended", "a", Ago(60.0)).await;
-    // Its retry time has come, but its owner gave it another day by a statement of their own.
+    // Its retry time has come, but the owner extended it by a plain UPDATE.
     world
         .run_sql(
             "UPDATE pastes SET attempts = 1, retry_at = now() - interval '1 second';
@@ -144,7 +144,7 @@ async fn a_paste_that_was_extended_while_backing_off_is_not_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_came_back_are_claimed_in_batches_a_tenth_the_size_for_each_attempt() {
+async fn reset_rows_are_claimed_in_batches_a_tenth_the_size_for_each_attempt() {
     let world = World::new().await;
     world.put_many(300, 300).await;
     world.run_sql("UPDATE pastes SET attempts = 1 WHERE short_code <= 'p00000200'").await;
@@ -159,7 +159,7 @@ async fn rows_that_came_back_are_claimed_in_batches_a_tenth_the_size_for_each_at
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_worker_leaves_rows_alone_that_must_run_alone() {
+async fn a_busy_worker_does_not_claim_rows_that_must_run_alone() {
     let world = World::new().await;
     world.put("culprit", "a", Ago(100.0)).await;
     world.put("innocent", "b", Ago(50.0)).await;
@@ -174,7 +174,7 @@ async fn a_busy_worker_leaves_rows_alone_that_must_run_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_takes_nothing_has_let_go_of_every_row_when_it_says_so() {
+async fn a_claim_that_takes_nothing_has_unlocked_every_row_when_it_returns() {
     let world = World::new().await;
     world.put("culprit", "a", Ago(100.0)).await;
     world.run_sql("UPDATE pastes SET attempts = 3 WHERE short_code = 'culprit'").await;
@@ -183,12 +183,12 @@ async fn a_claim_that_takes_nothing_has_let_go_of_every_row_when_it_says_so() {
     for _ in 0..200 {
         let wanted = Wanted { size: 100, mark: None, busy: true, until: None };
         assert!(worker.claim(wanted).await.expect("claim").is_none(), "it must run alone");
-        assert_eq!(world.count(free).await, 1, "whoever claims next would pass it by");
+        assert_eq!(world.count(free).await, 1, "the next claim would skip it");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_low_water_mark_skips_what_lies_before_it_and_a_plain_look_finds_it() {
+async fn the_low_water_mark_skips_earlier_rows_and_a_claim_without_it_finds_them() {
     let world = World::new().await;
     world.put("old", "a", Ago(1000.0)).await;
     let worker = world.worker().await;
@@ -199,7 +199,7 @@ async fn the_low_water_mark_skips_what_lies_before_it_and_a_plain_look_finds_it(
     assert_eq!(codes(&worker.claim(marked).await.expect("claim").expect("newer")), ["newer"]);
     assert!(worker.claim(marked).await.expect("claim").is_none());
     let summary = drain(&world.worker().await).await;
-    assert_eq!(summary.rows_deleted, 1, "the run's plain look found the older one");
+    assert_eq!(summary.rows_deleted, 1, "the run's claim without a mark found the older one");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,7 +212,7 @@ async fn a_paste_that_expired_at_minus_infinity_is_claimed_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_failed_by_themselves_share_a_batch_with_those_that_never_failed() {
+async fn rows_with_a_row_error_share_a_batch_with_rows_that_never_failed() {
     let world = World::new().await;
     world.put_many(100, 100).await;
     world
@@ -230,12 +230,12 @@ async fn rows_that_failed_by_themselves_share_a_batch_with_those_that_never_fail
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_failed_by_itself_runs_alone_before_a_dead_worker_makes_it_a_dead_letter() {
+async fn a_row_with_a_row_error_runs_alone_before_a_dead_worker_makes_it_a_dead_letter() {
     let world = World::new().await;
     world.put("suspect", "a", Ago(60.0)).await;
     world.run_sql("UPDATE pastes SET attempts = 4, last_error = 'AccessDenied'").await;
     let worker = world.worker().await;
-    // Other claims may have been open beside this one: nothing tells whose fault the death was.
+    // Other claims may have been open beside this one, so it is unknown which one killed the worker.
     claim_some(&worker, 1000).await;
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.dead_letters, 0);

@@ -1,4 +1,4 @@
-//! Letting go of references: every count right, every body kept until its last reference is gone.
+//! Decrements: every count is correct, and content is kept until its last reference is gone.
 
 mod support;
 
@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shared_body_survives_until_its_last_reference() {
+async fn shared_content_survives_until_its_last_reference() {
     let world = World::new().await;
     world.put("first", "shared", Ago(60.0)).await;
     world.put("second", "shared", In(60.0)).await;
@@ -22,7 +22,7 @@ async fn a_shared_body_survives_until_its_last_reference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_shared_by_batches_that_are_decremented_at_the_same_time_go_once_and_completely() {
+async fn content_shared_by_concurrent_decrements_is_deleted_exactly_once() {
     let world = World::new().await;
     for n in 0..60 {
         world.put(&format!("p{n}"), &format!("body {}", n % 7), Ago(100.0 - f64::from(n))).await;
@@ -39,7 +39,7 @@ async fn bodies_shared_by_batches_that_are_decremented_at_the_same_time_go_once_
     assert_eq!(
         decremented.iter().map(|r| r.unreferenced.len()).sum::<usize>(),
         6,
-        "each body once"
+        "each content once"
     );
     assert_eq!(decremented.iter().map(|r| r.drift).sum::<usize>(), 0, "no false drift");
     for ((worker, claim), decremented) in batches.iter().zip(&decremented) {
@@ -51,7 +51,7 @@ async fn bodies_shared_by_batches_that_are_decremented_at_the_same_time_go_once_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
+async fn decrements_that_wait_for_the_same_lock_see_no_false_drift() {
     let world = World::new().await;
     world.put("one", "shared", Ago(30.0)).await;
     world.put("two", "shared", Ago(20.0)).await;
@@ -62,7 +62,7 @@ async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
         let claim = claim_some(&worker, 1).await;
         batches.push((worker, claim));
     }
-    // All three decrements queue up behind this lock, with snapshots from before it is let go.
+    // All three decrements wait for this lock, with snapshots from before it is released.
     let mut blocker = connect(&world.database_url).await;
     let lock = blocker.transaction().await.expect("begin");
     lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
@@ -77,24 +77,24 @@ async fn batches_that_wait_for_each_others_locks_see_no_false_drift() {
     assert_eq!(
         decremented.iter().map(|r| r.unreferenced.len()).sum::<usize>(),
         1,
-        "unreferenced by the last"
+        "unreferenced by the last decrement"
     );
     assert_eq!(world.count("SELECT count(*) FROM content").await, 0, "nothing leaked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_uploaded_again_while_its_old_incarnation_is_deleted_survives() {
+async fn content_that_is_uploaded_again_while_its_old_object_is_deleted_survives() {
     let world = World::new().await;
     let old_key = world.put("old", "again", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
-    // Between decrement and delete, somebody pastes the same text.
+    // Between decrement and delete, a writer stores the same content.
     let new_key = world.put("new", "again", Never).await;
     assert_ne!(old_key, new_key);
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
-    // A delete that arrives late, or twice, hits nothing.
+    // A delete that arrives late, or twice, deletes nothing else.
     worker.delete_objects(&claim, &decremented).await.expect("late delete");
     assert_eq!(world.read("new").await.as_deref(), Some("again"));
     assert_eq!(world.object(&old_key).await, None);
@@ -107,9 +107,9 @@ async fn a_decremented_claim_that_is_reset_does_not_decrement_twice() {
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
     world.put("live too", "shared", Never).await;
-    let silent = world.worker().await;
-    let claim = claim_some(&silent, 10).await;
-    silent.decrement(&claim).await.expect("decrement");
+    let dead = world.worker().await;
+    let claim = claim_some(&dead, 10).await;
+    dead.decrement(&claim).await.expect("decrement");
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2);
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
@@ -121,17 +121,18 @@ async fn a_decremented_claim_that_is_reset_does_not_decrement_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decremented_claim_that_is_reset_hands_its_objects_on() {
+async fn a_decremented_claim_that_is_reset_leaves_its_pending_object_deletes_to_its_rows() {
     let world = World::new().await;
-    let key = world.put("pending_owner", "only here", Ago(60.0)).await;
+    let key = world.put("owner", "only here", Ago(60.0)).await;
     world.put("other", "something else", Ago(50.0)).await;
-    let silent = world.worker().await;
-    let claim = claim_some(&silent, 10).await;
-    silent.decrement(&claim).await.expect("decrement");
+    let dead = world.worker().await;
+    let claim = claim_some(&dead, 10).await;
+    dead.decrement(&claim).await.expect("decrement");
     world.expire_leases(7201.0).await;
     world.sweep().await;
-    let owed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'pending_owner' AND content_hash IS NULL";
-    assert_eq!(world.text(owed).await, Some(key.clone()));
+    let pending =
+        "SELECT pending_s3_key FROM pastes WHERE short_code = 'owner' AND content_hash IS NULL";
+    assert_eq!(world.text(pending).await, Some(key.clone()));
     world.assert_consistent().await;
     world.end_backoff().await;
     drain(&world.worker().await).await;
@@ -140,15 +141,15 @@ async fn a_decremented_claim_that_is_reset_hands_its_objects_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pending_owner_that_was_deleted_by_hand_leaves_its_object_to_another_row() {
+async fn a_pending_object_delete_moves_to_another_row_when_its_owner_is_deleted_by_hand() {
     let world = World::new().await;
-    world.put("pending_owner", "a", Ago(60.0)).await;
+    world.put("owner", "a", Ago(60.0)).await;
     world.put("spare", "shared", Ago(50.0)).await;
     world.put("live", "shared", Never).await;
-    let silent = world.worker().await;
-    let claim = claim_some(&silent, 10).await;
-    silent.decrement(&claim).await.expect("decrement");
-    world.run_sql("DELETE FROM pastes WHERE short_code = 'pending_owner'").await;
+    let dead = world.worker().await;
+    let claim = claim_some(&dead, 10).await;
+    dead.decrement(&claim).await.expect("decrement");
+    world.run_sql("DELETE FROM pastes WHERE short_code = 'owner'").await;
     world.expire_leases(7201.0).await;
     world.sweep().await;
     world.assert_consistent().await;
@@ -158,7 +159,7 @@ async fn a_pending_owner_that_was_deleted_by_hand_leaves_its_object_to_another_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_is_too_low_is_repaired_and_costs_no_live_paste_its_body() {
+async fn a_count_that_is_too_low_is_repaired_and_no_live_paste_loses_its_body() {
     let world = World::new().await;
     for (code, expires) in [("expired", Ago(60.0)), ("live", In(60.0)), ("eternal", Never)] {
         world.put(code, "drifted", expires).await;
@@ -171,7 +172,7 @@ async fn a_count_that_is_too_low_is_repaired_and_costs_no_live_paste_its_body() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_of_zero_under_expired_pastes_still_frees_the_object() {
+async fn a_count_of_zero_under_expired_pastes_still_deletes_the_object() {
     let world = World::new().await;
     world.put("one", "drifted", Ago(60.0)).await;
     world.put("two", "drifted", Ago(60.0)).await;
@@ -189,7 +190,7 @@ async fn a_missing_content_row_is_drift_and_does_not_stop_the_paste() {
     let key = world.text("DELETE FROM content WHERE size_bytes = 4 AND content_hash = sha256('lost') RETURNING s3_key").await;
     let summary = drain(&world.worker().await).await;
     assert_eq!((summary.rows_deleted, summary.drift_repaired), (2, 1));
-    assert_eq!(world.keys().await, Vec::from_iter(key), "nobody knows that key any more");
+    assert_eq!(world.keys().await, Vec::from_iter(key), "no row knows that key");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,7 +199,7 @@ async fn a_decrement_that_waits_for_a_writer_counts_what_the_writer_added() {
     world.put("expired", "busy", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
-    // A writer adds a reference and has not committed yet when the decrement comes.
+    // A writer adds a reference and has not committed when the decrement starts.
     let mut writer = connect(&world.database_url).await;
     let put = writer.transaction().await.expect("begin");
     put.query_one("SELECT outcome FROM paste_put('new', sha256('busy'), NULL, 4, NULL)", &[])

@@ -4,7 +4,7 @@
 mod support;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     findings::diagnose,
     postgres::Postgres,
     proxy::address_of,
@@ -239,17 +239,17 @@ async fn doctor_checks_exactly_the_privileges_of_the_role_cleanup_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_needs_the_other_checksum_is_a_failure_that_names_the_setting() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Checksum { md5: true }).await;
+    let s3 = FaultyS3::start(&world, Mode::Checksum { md5: true }).await;
     let doctor = || world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
     let words = ["MissingContentMD5", "set CLEANUP_S3_CHECKSUM=md5"];
     diagnose(doctor()).await.assert_says("bucket", "failure", &words);
     let fixed = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;
     fixed.assert_says("bucket", "ok", &["with s3.checksum md5 only"]);
-    s3.mood(Mood::Checksum { md5: false });
+    s3.set_mode(Mode::Checksum { md5: false });
     let words = ["InvalidRequest", "set CLEANUP_S3_CHECKSUM=auto"];
     let md5 = diagnose(doctor().env("CLEANUP_S3_CHECKSUM", "md5")).await;
     md5.assert_says("bucket", "failure", &words);
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     diagnose(doctor()).await.assert_says("bucket", "ok", &["with either checksum"]);
     assert_eq!(s3.calls(), 0, "only keys that cannot exist were deleted");
 }
@@ -257,7 +257,7 @@ async fn a_store_that_needs_the_other_checksum_is_a_failure_that_names_the_setti
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_without_bulk_deletion_is_a_failure_for_doctor_and_for_a_run() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Failing { status: 501, code: "NotImplemented" }).await;
+    let s3 = FaultyS3::start(&world, Mode::Failing { status: 501, code: "NotImplemented" }).await;
     let doctor = world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
     let words = ["NotImplemented", "neither checksum", "a store that has DeleteObjects"];
     diagnose(doctor).await.assert_says("bucket", "failure", &words);

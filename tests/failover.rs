@@ -1,25 +1,24 @@
-//! Failover: a real streaming standby takes over while workers hold claims. With a synchronous
-//! standby no live paste ever points at a missing body, whatever moment the primary is lost at;
-//! with an asynchronous one there is a hole, and `cleanupctl doctor` warns of it.
+//! Failover: a streaming standby takes over while workers have open claims. With a synchronous
+//! standby no live paste ever loses its body, whenever the primary is lost. With an asynchronous one
+//! it can, and `cleanupctl doctor` warns of it.
 
 mod support;
 
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
     proxy::Proxy,
     *,
 };
 
-/// A session of a worker that waits for the standby to confirm its COMMIT.
+/// The sessions of workers that wait for the standby to confirm their COMMIT.
 const WAITING: &str = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = 'COMMIT'
                        AND application_name LIKE 'cleanup-worker%'";
 
-/// A primary, its standby, what replication goes through, and a world on whichever of them takes
-/// writes.
+/// A primary, its standby, the proxy between them, and a world on the server that accepts writes.
 struct Pair {
     world: World,
     primary: Postgres,
@@ -35,7 +34,7 @@ enum Standby {
 
 impl Pair {
     async fn start(standby: Standby) -> Self {
-        // From the start: nothing is ever committed without the standby.
+        // Set from the start, so that nothing is ever committed without the standby.
         let names = match standby {
             Standby::Synchronous => "synchronous_standby_names = 'standby'",
             Standby::Asynchronous => "synchronous_standby_names = ''",
@@ -50,18 +49,18 @@ impl Pair {
             standby.address(),
             world.name
         );
-        let s3 = FaultyS3::start(&world, Mood::Holding).await;
+        let s3 = FaultyS3::start(&world, Mode::Holding).await;
         Self { world, primary, standby, replication, s3 }
     }
 
-    /// A run that knows both servers, and not which of them is the primary.
+    /// A run with both servers in its URL, which does not know which of them is the primary.
     fn worker(&self) -> Process {
         let (url, _) = self.world.database_url.split_once('?').expect("a URL with parameters");
         let worker = self.world.program("cleanup-worker").args(&["run", "--format", "json"]);
         worker.env("DATABASE_URL", url).env("AWS_ENDPOINT_URL", &self.s3.url)
     }
 
-    /// Starts a run, and stops it before the COMMIT of its decrement: replication is cut.
+    /// Starts a run, and cuts replication before the COMMIT of its decrement.
     async fn worker_that_decrements_without_the_standby(&self) -> Running {
         let holder = connect(&self.primary.url(&self.world.name)).await;
         holder.batch_execute("BEGIN; SELECT FROM content FOR UPDATE").await.expect("lock");
@@ -84,14 +83,14 @@ impl Pair {
         let waits = format!("SELECT count(*) > 0 {WAITING}");
         tokio::select! {
             () = self.world.until("a COMMIT waits for the standby", &waits) => {}
-            () = self.s3.called(1) => panic!("it deletes what the standby does not know of"),
+            () = self.s3.called(1) => panic!("it deletes objects before the standby has the decrement"),
         }
     }
 
     async fn until_the_standby_has_it_all(&self) {
         let all = "SELECT count(*) = 1 FROM pg_stat_replication
                    WHERE replay_lsn >= pg_current_wal_insert_lsn()";
-        self.world.until("the standby has it all", all).await;
+        self.world.until("the standby has everything", all).await;
     }
 
     async fn until_deleted(&self, key: &str) {
@@ -110,7 +109,7 @@ impl Pair {
         self.world.db = connect(&self.standby.url(&self.world.name)).await;
     }
 
-    /// No claim is open, none had to be taken away from its worker, and all promises hold.
+    /// Asserts that no claim is open, none had to be reset, and everything is drained.
     async fn assert_drained_by_its_first_worker(&self, ended: &Ended) {
         assert_eq!(ended.code(), 0, "{}", ended.stderr());
         let reset = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NOT NULL";
@@ -120,7 +119,7 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_outlives_its_primary_and_the_worker_goes_on_from_it_by_itself() {
+async fn a_decrement_survives_a_failover_and_its_worker_continues() {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let key = pair.world.put("gone", "a", Ago(60.0)).await;
     let worker = pair.worker().start();
@@ -140,7 +139,7 @@ async fn a_decrement_that_the_standby_has_not_confirmed_deletes_nothing() {
     pair.world.put("gone", "a", Ago(60.0)).await;
     let worker = pair.worker_that_decrements_without_the_standby().await;
     pair.primary.stop_immediately().await;
-    assert_eq!(pair.s3.calls(), 0, "it must not delete what it does not know to be decremented");
+    assert_eq!(pair.s3.calls(), 0, "deleted objects of an unconfirmed decrement");
     pair.promote().await;
     pair.world.put("again", "a", Never).await;
     pair.s3.let_go();
@@ -149,14 +148,13 @@ async fn a_decrement_that_the_standby_has_not_confirmed_deletes_nothing() {
     assert_eq!(pair.world.read("again").await.as_deref(), Some("a"));
 }
 
-/// Ends the wait of a decrement for its standby by force, so that it is committed on the primary
-/// alone, where everybody sees it. The worker looks at it, and must not believe its eyes before the
-/// standby has it, too.
+/// Ends the wait of a decrement for its standby by force, so that it is committed and visible on the
+/// primary alone. The worker reads it back, and must not act on it before the standby has it, too.
 async fn a_forced_end_of_the_wait_deletes_nothing(force: &str) {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let key = pair.world.put("gone", "a", Ago(60.0)).await;
     let worker = pair.worker_that_decrements_without_the_standby().await;
-    // More than once: the looks at it wait, too, and may be ended as well.
+    // More than once: the transactions that read it back wait, too, and may be ended as well.
     for _ in 0..3 {
         pair.until_a_commit_waits().await;
         pair.world.run_sql(&format!("SELECT {force} {WAITING}")).await;
@@ -166,8 +164,8 @@ async fn a_forced_end_of_the_wait_deletes_nothing(force: &str) {
     pair.until_a_commit_waits().await;
     worker.signal(Signal::STOP);
     pair.lose_the_primary().await;
-    assert_eq!(pair.s3.calls(), 0, "the standby knows nothing of this decrement");
-    // On the new primary the body was never decremented: it can be shared.
+    assert_eq!(pair.s3.calls(), 0, "the standby does not have this decrement");
+    // On the new primary the content was never decremented: it can be shared.
     assert_eq!(pair.world.put("live", "a", Never).await, key);
     worker.signal(Signal::CONT);
     pair.s3.let_go();
@@ -181,13 +179,13 @@ async fn a_decrement_read_back_before_the_standby_has_it_deletes_nothing() {
     a_forced_end_of_the_wait_deletes_nothing("pg_terminate_backend(pid, 5000)").await;
 }
 
-/// Postgres answers such a COMMIT with success, and a warning.
+/// Postgres answers such a COMMIT with success and a warning.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decrement_whose_wait_for_the_standby_was_cancelled_deletes_nothing() {
     a_forced_end_of_the_wait_deletes_nothing("pg_cancel_backend(pid)").await;
 }
 
-/// Why one standby must be synchronous. If this ever fails, the docs promise too little.
+/// Shows why one standby must be synchronous. If this fails, the docs promise too little.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_asynchronous_standby_can_cost_a_new_paste_its_body_and_doctor_warns_of_it() {
     let mut pair = Pair::start(Standby::Asynchronous).await;
@@ -200,12 +198,16 @@ async fn an_asynchronous_standby_can_cost_a_new_paste_its_body_and_doctor_warns_
     let ended = pair.worker().output().await;
     assert_eq!((ended.code(), pair.world.object(&key).await), (0, None), "{}", ended.stderr());
     pair.lose_the_primary().await;
-    assert_eq!(pair.world.put("live", "a", Never).await, key, "shares the body that came back");
-    assert_eq!(pair.world.read("live").await, None, "the hole");
+    assert_eq!(
+        pair.world.put("live", "a", Never).await,
+        key,
+        "shares the content row, which exists again"
+    );
+    assert_eq!(pair.world.read("live").await, None, "its object is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_held_while_the_primary_is_demoted_are_finished_on_the_new_one() {
+async fn claims_open_during_a_switchover_are_finished_on_the_new_primary() {
     let mut pair = Pair::start(Standby::Synchronous).await;
     let mut keys = Vec::new();
     for code in ["a", "b", "c", "d", "e"] {
@@ -216,7 +218,7 @@ async fn claims_held_while_the_primary_is_demoted_are_finished_on_the_new_one() 
     for key in &keys[..4] {
         pair.until_deleted(key).await;
     }
-    // It comes back as a standby, answers, and is still the first host in the URL.
+    // The old primary restarts as a standby, answers, and is still the first host in the URL.
     pair.primary.stop_immediately().await;
     pair.primary.write("standby.signal", "").await;
     pair.primary.start_again().await;
@@ -249,13 +251,13 @@ async fn connections_to_a_server_that_became_read_only_are_not_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_is_refused_at_the_start() {
+async fn a_read_only_server_is_refused_at_the_start() {
     let pair = Pair::start(Standby::Asynchronous).await;
     pair.until_the_standby_has_it_all().await;
     let standby = pair.standby.url(&pair.world.name);
     let options = "options=-c%20default_transaction_read_only%3Don";
-    let told_to = format!("{}?{options}", pair.primary.url(&pair.world.name));
-    for url in [&standby, &told_to] {
+    let read_only = format!("{}?{options}", pair.primary.url(&pair.world.name));
+    for url in [&standby, &read_only] {
         for (program, args) in [
             ("cleanup-worker", &["run"][..]),
             ("cleanup-watchdog", &["--once"]),
@@ -268,18 +270,18 @@ async fn a_server_that_takes_no_writes_is_refused_at_the_start() {
     }
     let status = pair.world.program("cleanupctl").args(&["status"]);
     let any = format!("{standby}?target_session_attrs=any");
-    assert_eq!(status.env("DATABASE_URL", &any).output().await.code(), 0, "who only reads may");
+    assert_eq!(status.env("DATABASE_URL", &any).output().await.code(), 0, "status only reads");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_accepts_and_never_answers_is_passed_by() {
+async fn a_host_that_accepts_and_never_answers_is_skipped() {
     let world = World::new().await;
     world.put("gone", "a", Ago(60.0)).await;
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let silent = silent.local_addr().expect("address");
+    let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let hanging = hanging.local_addr().expect("address");
     let (head, rest) = world.database_url.split_once('@').expect("a URL with a user");
     let worker = world.program("cleanup-worker").args(&["run"]);
-    let worker = worker.env("DATABASE_URL", &format!("{head}@{silent},{rest}"));
+    let worker = worker.env("DATABASE_URL", &format!("{head}@{hanging},{rest}"));
     let ended = worker.output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     world.assert_drained().await;

@@ -1,4 +1,4 @@
-//! Zombies: whoever lost its claim touches nothing any more.
+//! Fencing: a worker whose claim was reset (a zombie) changes nothing.
 
 mod support;
 
@@ -8,7 +8,7 @@ use paste_cleanup::{
 };
 use support::*;
 
-/// Everything that the zombie could still change.
+/// Returns every row that the zombie could change.
 async fn snapshot(world: &World) -> Vec<String> {
     let all = "SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM pastes t
                UNION ALL SELECT coalesce(string_agg(t::text, E'\\n' ORDER BY t::text), '') FROM content t
@@ -16,6 +16,7 @@ async fn snapshot(world: &World) -> Vec<String> {
     world.db.query(all, &[]).await.expect("snapshot").iter().map(|row| row.get(0)).collect()
 }
 
+/// Asserts that no step of the zombie changes anything.
 async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
     let before = snapshot(world).await;
     let lost = zombie.open.insert(
@@ -34,7 +35,7 @@ async fn assert_powerless(world: &World, zombie: &Worker, claim: &Claim) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombies_heartbeat_decrement_and_finish_touch_nothing() {
+async fn the_heartbeat_decrement_and_finish_of_a_reset_worker_change_nothing() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -44,16 +45,16 @@ async fn a_zombies_heartbeat_decrement_and_finish_touch_nothing() {
     world.sweep().await;
     assert_powerless(&world, &zombie, &stale).await;
     world.end_backoff().await;
-    let pending_owner = world.worker().await;
-    let fresh = claim_some(&pending_owner, 10).await;
+    let successor = world.worker().await;
+    let fresh = claim_some(&successor, 10).await;
     assert_powerless(&world, &zombie, &stale).await;
-    carry_out(&pending_owner, &fresh).await;
+    carry_out(&successor, &fresh).await;
     assert_powerless(&world, &zombie, &stale).await;
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zombie_that_had_decremented_cannot_finish() {
+async fn a_reset_worker_cannot_finish_its_batch() {
     let world = World::new().await;
     world.put("a", "only", Ago(60.0)).await;
     let zombie = world.worker().await;
@@ -61,7 +62,7 @@ async fn a_zombie_that_had_decremented_cannot_finish() {
     let decremented = zombie.decrement(&stale).await.expect("decrement");
     world.expire_leases(7201.0).await;
     world.sweep().await;
-    // Its late deletion is harmless, but the row is not its own any more.
+    // Its late object delete is harmless, but the row belongs to another claim now.
     let objects = zombie.delete_objects(&stale, &decremented).await.expect("late delete");
     let finished = zombie.finish(&stale, &objects, &Default::default()).await;
     assert!(matches!(finished, Err(StepError::LeaseLost(_))));
@@ -72,7 +73,7 @@ async fn a_zombie_that_had_decremented_cannot_finish() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_claims_by_the_same_worker_are_told_apart() {
+async fn an_older_claim_of_the_same_worker_is_fenced_off() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -88,13 +89,13 @@ async fn two_claims_by_the_same_worker_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_id_that_is_handed_out_twice_still_fences() {
+async fn a_reused_claim_id_is_still_fenced_off() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
     let before_the_crash = world.worker().await;
     let stale = claim_some(&before_the_crash, 10).await;
-    // A crash of Postgres that lost the commit: rows, claim and sequence are as before.
+    // A crash of Postgres that lost the commit: rows, claim and sequence are as they were before it.
     world
         .run_sql(&format!(
             "DELETE FROM deletion_claims;

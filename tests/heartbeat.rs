@@ -1,15 +1,18 @@
-//! Proving life: a slow batch lives, a wedged one does not hide, a silent worker stops.
+//! Heartbeats: a slow batch keeps its claim, a wedged one does not, and a worker that cannot send
+//! heartbeats stops.
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use paste_cleanup::{claim::Claim, worker::Worker};
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     proxy::{Proxy, address_of},
     *,
 };
 use tokio::time::Instant;
+use tokio_postgres::Client;
 
 const HEARTBEAT: Duration = Duration::from_millis(200);
 const STUCK: Duration = Duration::from_millis(800);
@@ -18,7 +21,7 @@ const STUCK: Duration = Duration::from_millis(800);
 async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let world = World::new().await;
     world.put("slow", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -29,11 +32,11 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let settings = (*worker.settings).clone();
     let running = tokio::spawn(async move { drain(&worker).await });
     s3.called(1).await;
-    // Three times stuck_after, with a watchdog that never rests.
+    // For three times stuck_after, with a watchdog that sweeps all the time.
     let mut swept = 0;
     let long_past = "SELECT count(*) = 1 FROM deletion_claims
                      WHERE heartbeat_at > claimed_at + interval '2.4 seconds'";
-    while !world.db.query_one(long_past, &[]).await.expect("look").get::<_, bool>(0) {
+    while !world.db.query_one(long_past, &[]).await.expect("query").get::<_, bool>(0) {
         assert_eq!(world.sweep_with(&settings).await.reset.claims, 0, "reset a live batch");
         swept += 1;
     }
@@ -45,7 +48,7 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
+async fn a_wedged_batch_is_not_kept_alive_by_healthy_batches() {
     let world = World::new().await;
     world.put("wedged", "a", Ago(60.0)).await;
     world.put("healthy", "b", Ago(50.0)).await;
@@ -58,14 +61,14 @@ async fn a_wedged_batch_is_not_kept_alive_by_its_healthy_neighbours() {
     assert_eq!(world.sweep().await.reset.claims, 1);
     let reset = "SELECT reset_at IS NOT NULL FROM deletion_claims WHERE id = $1";
     let is_reset = async |claim: i64| -> bool {
-        world.db.query_one(reset, &[&claim]).await.expect("look").get(0)
+        world.db.query_one(reset, &[&claim]).await.expect("query").get(0)
     };
     assert!(is_reset(wedged.fence.claim).await, "the wedged batch was kept alive");
     assert!(!is_reset(healthy.fence.claim).await, "the healthy batch was reset");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_batch_does_not_stop_the_heartbeat_of_its_neighbours() {
+async fn a_locked_claim_does_not_stop_the_heartbeat_of_the_others() {
     let world = World::new().await;
     world.put("blocked", "a", Ago(60.0)).await;
     world.put("free", "b", Ago(50.0)).await;
@@ -81,33 +84,44 @@ async fn a_blocked_batch_does_not_stop_the_heartbeat_of_its_neighbours() {
         .query("SELECT FROM deletion_claims WHERE id = $1 FOR UPDATE", &[&blocked.fence.claim])
         .await
         .expect("lock");
-    // Would wait for the lock for ever, were it not for SKIP LOCKED.
+    // Without SKIP LOCKED it would wait for the lock forever.
     worker.heartbeat(&world.db).await.expect("heartbeat");
-    let beaten = "SELECT count(*) FROM deletion_claims
+    let renewed = "SELECT count(*) FROM deletion_claims
                   WHERE id = $1 AND heartbeat_at > now() - interval '50 seconds'";
-    assert_eq!(world.count_with(beaten, &[&free.fence.claim]).await, 1);
-    assert_eq!(world.count_with(beaten, &[&blocked.fence.claim]).await, 0);
+    assert_eq!(world.count_with(renewed, &[&free.fence.claim]).await, 1);
+    assert_eq!(world.count_with(renewed, &[&blocked.fence.claim]).await, 0);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_waits_for_a_lock_is_alive_and_its_pastes_pay_nothing() {
-    let world = World::new().await;
-    world.put("blocked", "a", Ago(60.0)).await;
+/// A worker with one open claim, whose last heartbeat was more than two hours ago.
+async fn claim_with_an_expired_lease(world: &World) -> (Arc<Worker>, Claim) {
+    world.put("claimed", "a", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
     worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
     world.expire_leases(7201.0).await;
-    // What its decrement or finish does, while it waits for a lock of somebody else's.
-    let mut step = connect(&world.database_url).await;
-    let waiting = step.transaction().await.expect("begin");
-    waiting.batch_execute("SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
+    (worker, claim)
+}
+
+/// Locks the claim row on another connection, as a decrement or finish does while it waits for a lock
+/// of another transaction.
+async fn lock_claims(world: &World) -> Client {
+    let step = connect(&world.database_url).await;
+    step.batch_execute("BEGIN; SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
+    step
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_waits_for_a_lock_is_alive_and_its_claim_is_not_reset() {
+    let world = World::new().await;
+    let (worker, _) = claim_with_an_expired_lease(&world).await;
+    let step = lock_claims(&world).await;
     worker.heartbeat(&world.db).await.expect("heartbeat");
-    waiting.rollback().await.expect("the step is tried again");
+    step.batch_execute("ROLLBACK").await.expect("the step is tried again");
     assert_eq!(world.sweep().await.reset.claims, 0, "reset a live worker");
-    let silent = "SELECT count(*) FROM deletion_claims
-                  WHERE cleanup_last_heartbeat(deletion_claims) < now() - interval '1 hour'";
-    assert_eq!(world.count(silent).await, 0);
-    // It dies.
+    let expired = "SELECT count(*) FROM deletion_claims
+                   WHERE cleanup_last_heartbeat(deletion_claims) < now() - interval '1 hour'";
+    assert_eq!(world.count(expired).await, 0);
+    // The worker dies.
     world.run_sql("UPDATE cleanup_runs SET seen_at = now() - interval '3 hours'").await;
     assert_eq!(world.sweep().await.reset.claims, 1);
 }
@@ -115,19 +129,13 @@ async fn a_worker_that_waits_for_a_lock_is_alive_and_its_pastes_pay_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_was_busy_once_is_not_kept_alive_by_later_heartbeats() {
     let world = World::new().await;
-    world.put("wedged", "a", Ago(60.0)).await;
-    let worker = world.worker().await;
-    let claim = claim_some(&worker, 1).await;
-    worker.open.insert(claim.fence.claim, Instant::now(), Duration::from_secs(60));
-    world.expire_leases(7201.0).await;
-    let mut step = connect(&world.database_url).await;
-    let waiting = step.transaction().await.expect("begin");
-    waiting.batch_execute("SELECT FROM deletion_claims FOR UPDATE").await.expect("lock");
+    let (worker, claim) = claim_with_an_expired_lease(&world).await;
+    let step = lock_claims(&world).await;
     worker.heartbeat(&world.db).await.expect("heartbeat");
-    // Wedged from now on: past its phase's time.
+    // Wedged from now on: its phase takes longer than its time limit.
     worker.open.insert(claim.fence.claim, Instant::now(), Duration::ZERO);
     worker.heartbeat(&world.db).await.expect("heartbeat");
-    waiting.rollback().await.expect("let go");
+    step.batch_execute("ROLLBACK").await.expect("unlock");
     assert_eq!(world.sweep().await.reset.claims, 1);
 }
 
@@ -135,7 +143,7 @@ async fn a_claim_that_was_busy_once_is_not_kept_alive_by_later_heartbeats() {
 async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -145,8 +153,8 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let open = worker.clone();
     let running = tokio::spawn(async move { drain(&worker).await });
     s3.called(1).await;
-    // What an operator or another watchdog may do: reset it, although it is alive. Its heartbeat may
-    // come in between.
+    // An operator or another watchdog resets it although it is alive. Its heartbeat may come in
+    // between.
     let mut reset = 0;
     while reset == 0 {
         world.expire_leases(7201.0).await;
@@ -157,7 +165,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     }
     s3.let_go();
     let summary = running.await.expect("run");
-    assert_eq!((summary.claims_lost, summary.rows_deleted), (1, 1), "lost, then claimed anew");
+    assert_eq!((summary.claims_lost, summary.rows_deleted), (1, 1), "lost, then claimed again");
     world.assert_drained().await;
 }
 
@@ -165,7 +173,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
 async fn a_worker_that_cannot_send_a_heartbeat_for_stuck_after_stops_touching_its_claims() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
     let mut worker = world
         .program("cleanup-worker")
@@ -177,7 +185,7 @@ async fn a_worker_that_cannot_send_a_heartbeat_for_stuck_after_stops_touching_it
         .start();
     s3.called(1).await;
     proxy.down();
-    worker.until_it_says("no heartbeat for watchdog.stuck_after").await;
+    worker.until_it_logs("no heartbeat for watchdog.stuck_after").await;
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 1);
     proxy.up();
@@ -201,14 +209,14 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
     lock.commit().await.expect("let go");
     world
         .until(
-            // It sits in its transaction, or Postgres has ended that already.
+            // It is idle in its transaction, or Postgres has ended that already.
             "the frozen worker has its answer",
             "SELECT count(*) = 0 FROM pg_stat_activity
              WHERE datname = current_database() AND state = 'active'
                AND application_name LIKE 'cleanup-worker%'",
         )
         .await;
-    // Postgres ends that transaction by itself; a patient writer gets through.
+    // Postgres ends that transaction after its timeout; a writer that waits longer succeeds.
     world.run_sql("SET lock_timeout = '30s'").await;
     world.put("new", "shared", Never).await;
     world.expire_leases(7201.0).await;
@@ -223,7 +231,7 @@ async fn a_worker_that_is_frozen_inside_a_transaction_blocks_neither_writers_nor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
+async fn the_lease_of_a_claim_starts_after_its_wait_for_the_lock() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     let redis = servers::Redis::start().await;
@@ -236,7 +244,7 @@ async fn a_claim_that_waited_long_for_the_lock_is_not_taken_for_a_silent_one() {
             settings.watchdog.stuck_after = STUCK;
         })
         .await;
-    // Somebody died with the lock; its key stays for three TTLs, longer than stuck_after.
+    // A worker died with the lock; its key stays for three TTLs, longer than stuck_after.
     let client = redis::Client::open(redis.url()).expect("client");
     let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
     let set = redis::cmd("SET").arg(worker.lock_key()).arg("the dead one's").to_owned();

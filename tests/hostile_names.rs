@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use redis::AsyncCommands;
 use secrecy::ExposeSecret;
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     invariants::Expected,
     process::Ended,
     *,
@@ -236,7 +236,7 @@ async fn rude_redis() -> String {
 async fn texts_of_s3_postgres_and_redis_forge_no_line_and_move_no_cursor() {
     for format in ["text", "json"] {
         let world = World::new().await;
-        let s3 = FaultyS3::start(&world, Mood::Fine).await;
+        let s3 = FaultyS3::start(&world, Mode::Normal).await;
         let held = world.put("\x1b[2J\nFORGED held", "held", Ago(60.0)).await;
         world.put("\x1b[2J\nFORGED needed", "needed", Ago(60.0)).await;
         world
@@ -253,7 +253,7 @@ async fn texts_of_s3_postgres_and_redis_forge_no_line_and_move_no_cursor() {
                  FOR EACH ROW EXECUTE FUNCTION insult()"
             ))
             .await;
-        s3.mood(Mood::Insulting { text: held, message: INSULT });
+        s3.set_mode(Mode::RefusingWith { text: held, message: INSULT });
         let ended = insulted(&world, &s3, &rude_redis().await, format).await;
         assert_eq!(ended.code(), 1, "{}", ended.stderr());
         assert_harmless(&ended, format);
@@ -268,7 +268,7 @@ async fn the_reason_why_a_program_stopped_is_one_line_whatever_it_contains() {
     let world = World::new().await;
     let reason = "UPDATE cleanup_fleet SET paused_at = now(), pause_reason = $1";
     world.db.execute(reason, &[&INSULT]).await.expect("pause");
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let paused = insulted(&world, &s3, "redis://127.0.0.1:1", "text").await;
     assert_eq!(paused.code(), 3, "{}", paused.stderr());
     assert_harmless(&paused, "text");

@@ -1,12 +1,12 @@
-//! The watchdog's HTTP side: read-only, bounded in size, time and connections, and never in the way
-//! of the sweeps.
+//! The watchdog's HTTP server: read-only, limited in size, time and connections, and never a delay
+//! for the sweeps.
 
 mod support;
 
-use std::{io::ErrorKind, net::TcpStream as Silent, time::Duration};
+use std::{io::ErrorKind, net::TcpStream as Idle, time::Duration};
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Running,
     sockets::{connections_to, listening},
     *,
@@ -19,7 +19,7 @@ use tokio::{
 const CONNECTIONS: usize = 32;
 const LOOPBACK: &str = "0100007F";
 
-/// A resident watchdog and where it serves.
+/// A resident watchdog and its HTTP address.
 struct Sidecar {
     running: Running,
     address: String,
@@ -33,7 +33,7 @@ impl Sidecar {
     async fn of(program: Process) -> Self {
         let program = program.env("CLEANUP_WATCHDOG_TICK", "200ms");
         let mut running = program.env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0").start();
-        let line = running.until_it_says("health and metrics on").await;
+        let line = running.until_it_logs("health and metrics on").await;
         let address = line.split("http://").nth(1).expect("address");
         let address = address.split(['"', ' ']).next().expect("address").to_string();
         Self { running, address }
@@ -50,15 +50,15 @@ impl Sidecar {
         until_closed(&mut stream).await
     }
 
-    async fn ask(&self, method: &str, path: &str) -> String {
+    async fn request(&self, method: &str, path: &str) -> String {
         self.send(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address).as_bytes())
             .await
     }
 
-    /// Asks until there is an answer: connections may all be taken.
+    /// Sends requests until one is answered: all connections may be taken.
     async fn answers_again(&self) {
         for _ in 0..600 {
-            if self.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200") {
+            if self.request("GET", "/healthz").await.starts_with("HTTP/1.1 200") {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -66,8 +66,8 @@ impl Sidecar {
         panic!("never answered again");
     }
 
-    /// Waits until the watchdog has so many connections as told.
-    async fn holds(&self, enough: impl Fn(usize) -> bool) {
+    /// Waits until the watchdog's number of connections satisfies the condition.
+    async fn until_connections(&self, enough: impl Fn(usize) -> bool) {
         for _ in 0..3000 {
             if enough(connections_to(self.running.pid(), self.port())) {
                 return;
@@ -83,13 +83,13 @@ impl Sidecar {
         assert_eq!(ended.expect("never stopped").code(), 0);
     }
 
-    /// Takes every connection and says nothing.
-    fn crowd(&self) -> Vec<Silent> {
-        (0..CONNECTIONS).map(|_| Silent::connect(&self.address).expect("connect")).collect()
+    /// Opens all connections without sending anything.
+    fn crowd(&self) -> Vec<Idle> {
+        (0..CONNECTIONS).map(|_| Idle::connect(&self.address).expect("connect")).collect()
     }
 }
 
-/// All that is sent until the connection ends, however it ends.
+/// Reads until the connection ends, however it ends.
 async fn until_closed(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
@@ -97,35 +97,35 @@ async fn until_closed(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn is_open(stream: &Silent) -> bool {
+fn is_open(stream: &Idle) -> bool {
     stream.set_nonblocking(true).expect("nonblocking");
     matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_readiness_and_metrics_are_answered_to_get_and_head_and_the_connection_closed() {
+async fn get_and_head_are_answered_and_the_connection_is_closed() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ok\n"), ("/metrics", "# HELP")] {
-        let answer = sidecar.ask("GET", path).await;
+        let answer = sidecar.request("GET", path).await;
         assert!(answer.contains("\r\nconnection: close\r\n"), "{path}: {answer}");
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(body), "{path}: {answer}");
-        let head = sidecar.ask("HEAD", path).await;
+        let head = sidecar.request("HEAD", path).await;
         assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{path}: {head}");
     }
     for path in ["/", "/metrics/", "//healthz", "/../healthz", "/%68ealthz", "/healthz/.."] {
-        let answer = sidecar.ask("GET", path).await;
+        let answer = sidecar.request("GET", path).await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_can_be_changed_through_it() {
+async fn every_method_but_get_and_head_is_refused() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"] {
         for path in ["/healthz", "/readyz", "/metrics"] {
-            let answer = sidecar.ask(method, path).await;
+            let answer = sidecar.request(method, path).await;
             let refused = answer.starts_with("HTTP/1.1 405") || method == "CONNECT";
             assert!(refused && !answer.contains(" 200 "), "{method} {path}: {answer}");
         }
@@ -133,7 +133,7 @@ async fn nothing_can_be_changed_through_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_is_not_waited_for() {
+async fn a_request_body_is_not_waited_for() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     for (method, status) in [("GET", "200"), ("POST", "405")] {
@@ -146,13 +146,13 @@ async fn a_body_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_that_never_ends_is_cut_by_its_time_and_by_its_size() {
+async fn an_endless_request_head_is_limited_in_time_and_size() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let unfinished = b"GET /healthz HTTP/1.1\r\nHost: x\r\n";
-    // As long as it may be and a little more: a much longer one would be reset before it is read.
+    // Just over the limit: the connection of a much longer one would be reset before it is read.
     let too_long = [&unfinished[..], b"Long: ", &[b'x'; 16 * 1024]].concat();
-    let (silent, half, trickling, endless) = tokio::join!(
+    let (idle, half, trickling, endless) = tokio::join!(
         sidecar.send(b""),
         sidecar.send(unfinished),
         async {
@@ -169,13 +169,13 @@ async fn a_head_that_never_ends_is_cut_by_its_time_and_by_its_size() {
         },
         sidecar.send(&too_long),
     );
-    assert_eq!((silent.as_str(), half.as_str(), trickling.len()), ("", "", 0));
+    assert_eq!((idle.as_str(), half.as_str(), trickling.len()), ("", "", 0));
     assert!(endless.starts_with("HTTP/1.1 431"), "{endless}");
     sidecar.answers_again().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_never_read_their_answer_hold_nothing() {
+async fn clients_that_never_read_their_answer_hold_no_connection() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let mut idle = Vec::new();
@@ -184,25 +184,25 @@ async fn clients_that_never_read_their_answer_hold_nothing() {
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
         idle.push(stream);
     }
-    // In line behind them.
+    // This request waits behind them.
     sidecar.answers_again().await;
-    sidecar.holds(|connections| connections == 0).await;
+    sidecar.until_connections(|connections| connections == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_all_connections_are_taken_the_oldest_silent_one_gives_way() {
+async fn when_all_connections_are_taken_the_oldest_idle_one_is_closed() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let crowd = sidecar.crowd();
-    sidecar.holds(|connections| connections == CONNECTIONS).await;
-    assert!(sidecar.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200"));
+    sidecar.until_connections(|connections| connections == CONNECTIONS).await;
+    assert!(sidecar.request("GET", "/healthz").await.starts_with("HTTP/1.1 200"));
     let closed: Vec<usize> = (0..CONNECTIONS).filter(|place| !is_open(&crowd[*place])).collect();
     assert!(closed.first().is_none_or(|first| *first == 0), "closed first: {closed:?}");
     sidecar.answers_again().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_probe_is_answered_while_silent_clients_connect_again_and_again() {
+async fn every_probe_is_answered_while_idle_clients_keep_connecting() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
     let address = sidecar.address.clone();
@@ -211,13 +211,13 @@ async fn every_probe_is_answered_while_silent_clients_connect_again_and_again() 
     let crowding = std::thread::spawn(move || {
         while stopped.try_recv().is_err() {
             crowd.retain(is_open);
-            crowd.resize_with(2 * CONNECTIONS, || Silent::connect(&address).expect("connect"));
+            crowd.resize_with(2 * CONNECTIONS, || Idle::connect(&address).expect("connect"));
             std::thread::sleep(Duration::from_millis(1));
         }
     });
     let mut answered = 0;
     for _ in 0..40 {
-        let answer = sidecar.ask("GET", "/healthz").await;
+        let answer = sidecar.request("GET", "/healthz").await;
         answered += usize::from(answer.starts_with("HTTP/1.1 200"));
     }
     let _ = stop.send(());
@@ -226,7 +226,7 @@ async fn every_probe_is_answered_while_silent_clients_connect_again_and_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_silent_clients_hold_every_connection_expired_claims_are_reset() {
+async fn expired_claims_are_reset_while_idle_clients_hold_every_connection() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -237,7 +237,7 @@ async fn while_silent_clients_hold_every_connection_expired_claims_are_reset() {
     let crowding = tokio::spawn(async move {
         loop {
             crowd.retain(is_open);
-            crowd.resize_with(CONNECTIONS, || Silent::connect(&address).expect("connect"));
+            crowd.resize_with(CONNECTIONS, || Idle::connect(&address).expect("connect"));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
@@ -248,31 +248,31 @@ async fn while_silent_clients_hold_every_connection_expired_claims_are_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_without_descriptors_to_spare_goes_on_and_answers_again() {
+async fn a_watchdog_that_ran_out_of_file_descriptors_answers_again() {
     let world = World::new().await;
     let program = env!("CARGO_BIN_EXE_cleanup-watchdog");
     let few = world.program("sh").args(&["-c", "ulimit -n 24 && exec \"$0\"", program]);
     let mut sidecar = Sidecar::of(few).await;
     let crowd = sidecar.crowd();
-    sidecar.running.until_it_says("cannot accept a connection").await;
+    sidecar.running.until_it_logs("cannot accept a connection").await;
     drop(crowd);
     sidecar.answers_again().await;
     sidecar.stops().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_client_does_not_hold_up_a_stop() {
+async fn an_idle_client_does_not_delay_a_stop() {
     let world = World::new().await;
     let sidecar = Sidecar::start(&world).await;
-    let (half, silent) = (Silent::connect(&sidecar.address), Silent::connect(&sidecar.address));
-    let (mut half, _silent) = (half.expect("connect"), silent.expect("connect"));
+    let (half, idle) = (Idle::connect(&sidecar.address), Idle::connect(&sidecar.address));
+    let (mut half, _idle) = (half.expect("connect"), idle.expect("connect"));
     std::io::Write::write_all(&mut half, b"GET /healthz HTTP/1.1\r\n").expect("half a head");
-    sidecar.holds(|connections| connections == 2).await;
+    sidecar.until_connections(|connections| connections == 2).await;
     sidecar.stops().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all() {
+async fn by_default_only_the_watchdog_listens_and_only_on_loopback() {
     let world = World::new().await;
     assert!(paste_cleanup::config::defaults().watchdog.listen.ip().is_loopback());
     let sidecar = Sidecar::start(&world).await;
@@ -280,11 +280,11 @@ async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all
     assert_eq!(listening(sidecar.running.pid()), one);
 
     let mut scheduler = world.program("cleanup-worker").args(&["schedule"]).start();
-    scheduler.until_it_says("waiting for").await;
+    scheduler.until_it_logs("waiting for").await;
     assert_eq!(listening(scheduler.pid()), Vec::<String>::new());
 
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
     let run = run.start();
     s3.called(1).await;
@@ -294,7 +294,7 @@ async fn by_default_the_watchdog_listens_once_on_loopback_and_nobody_else_at_all
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_single_sweep_listens_nowhere() {
+async fn watchdog_once_does_not_listen() {
     let world = World::new().await;
     let mut other = connect(&world.database_url).await;
     let holding = other.transaction().await.expect("begin");

@@ -1,4 +1,4 @@
-//! The Redis lock: it saves work, it is not what makes a claim safe.
+//! The Redis lock saves work; claims are safe without it.
 
 mod support;
 
@@ -31,7 +31,7 @@ async fn command(redis: &Redis, words: &[&str]) -> Option<String> {
     command.query_async(&mut connection).await.expect("command")
 }
 
-/// Negative: nobody holds it.
+/// Returns the remaining TTL; it is negative if the lock is free.
 async fn ttl_ms(redis: &Redis, lock: &Lock) -> i64 {
     let client = redis::Client::open(redis.url()).expect("client");
     let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
@@ -59,14 +59,14 @@ async fn the_lock_has_a_ttl_and_carries_the_databases_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_one_holds_the_lock_and_the_next_one_waits_for_it() {
+async fn the_lock_has_one_holder_and_the_next_one_waits() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_secs(30), WhenUnavailable::Proceed);
     let first = token(lock.acquire(&Shutdown::default(), None).await);
     let second = lock.clone();
     let waiting = tokio::spawn(async move { second.acquire(&Shutdown::default(), None).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!waiting.is_finished(), "two hold it");
+    assert!(!waiting.is_finished(), "two holders");
     lock.release(&first).await;
     assert_ne!(token(waiting.await.expect("join")), first);
 }
@@ -76,21 +76,21 @@ async fn a_lock_that_was_stolen_is_not_released_by_its_old_holder() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_secs(30), WhenUnavailable::Proceed);
     let old = token(lock.acquire(&Shutdown::default(), None).await);
-    command(&redis, &["SET", lock.key(), "the thief's"]).await;
+    command(&redis, &["SET", lock.key(), "another token"]).await;
     lock.release(&old).await;
-    assert_eq!(command(&redis, &["GET", lock.key()]).await.as_deref(), Some("the thief's"));
+    assert_eq!(command(&redis, &["GET", lock.key()]).await.as_deref(), Some("another token"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_nobody_releases_is_waited_for_a_few_ttls_and_no_longer() {
+async fn a_lock_that_is_never_released_is_waited_for_only_a_few_ttls() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_millis(200), WhenUnavailable::Wait);
-    command(&redis, &["SET", lock.key(), "somebody's, for ever"]).await;
+    command(&redis, &["SET", lock.key(), "never released"]).await;
     assert!(matches!(lock.acquire(&Shutdown::default(), None).await, Turn::Without(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_lock_lets_two_claim_at_once_and_both_stay_right() {
+async fn claims_stay_correct_when_the_lock_expires_under_its_holder() {
     let world = World::new().await;
     let redis = Redis::start().await;
     world.put_many(200, 50).await;
@@ -99,7 +99,7 @@ async fn an_expired_lock_lets_two_claim_at_once_and_both_stay_right() {
         world.worker_with(|s| s.redis.url = Some(url.clone().into())).await,
         world.worker_with(|s| s.redis.url = Some(url.clone().into())).await,
     ];
-    // The lock vanishes under its holders all the time.
+    // The lock is removed from its holders all the time.
     let flushing = tokio::spawn(async move {
         loop {
             command(&redis, &["FLUSHALL"]).await;
@@ -121,7 +121,7 @@ async fn an_expired_lock_lets_two_claim_at_once_and_both_stay_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_when_redis_dies_in_the_middle() {
+async fn a_run_continues_when_redis_dies_in_the_middle() {
     let world = World::new().await;
     let mut redis = Redis::start().await;
     for n in 0..30 {
@@ -141,7 +141,7 @@ async fn a_run_goes_on_when_redis_dies_in_the_middle() {
     let summary = drain(&worker).await;
     assert_eq!((summary.rows_deleted, summary.stopped_because), (25, StoppedBecause::Drained));
     assert!(summary.claims_without_lock >= 5, "{}", summary.claims_without_lock);
-    assert!(summary.evictions_failed >= 5, "said, not failed");
+    assert!(summary.evictions_failed >= 5, "counted, not an error");
     world.assert_drained().await;
 }
 
@@ -157,7 +157,7 @@ async fn with_when_unavailable_wait_nothing_is_claimed_until_redis_is_back() {
         .env("REDIS_URL", &redis.url())
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .start();
-    worker.until_it_says("waiting").await;
+    worker.until_it_logs("waiting").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
     redis.start_again().await;
     assert_eq!(worker.end().await.code(), 0);
@@ -185,7 +185,7 @@ async fn the_cache_keys_of_deleted_pastes_are_gone_and_no_others() {
     assert_eq!(command(&redis, &["GET", "paste:live:body"]).await.as_deref(), Some("cached"));
 }
 
-/// A Redis, and its address for a login that lacks this right.
+/// Starts a Redis, and returns its URL for a login without this right.
 async fn redis_without(right: &str) -> (Redis, String) {
     let redis = Redis::start().await;
     grant(&redis, &["reset", "on", ">secret", "~*", "+@all", right]).await;
@@ -204,7 +204,7 @@ fn lock_at(url: &str) -> Lock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_redis_would_not_take_back_is_not_taken() {
+async fn a_lock_that_could_not_be_released_is_not_taken() {
     for right in ["-@scripting", "-evalsha", "-del", "-get"] {
         let (redis, url) = redis_without(right).await;
         let lock = lock_at(&url);
@@ -213,12 +213,12 @@ async fn a_lock_that_redis_would_not_take_back_is_not_taken() {
             other => panic!("{right}: {other:?}"),
         }
         let left = ttl_ms(&redis, &lock).await;
-        assert!(left <= 1, "{right}: others wait {left} ms for a lock that nobody holds");
+        assert!(left <= 1, "{right}: others wait {left} ms for a lock without a holder");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_goes_on_without_a_lock_that_cannot_be_released_and_says_so_once() {
+async fn a_run_continues_without_a_lock_that_cannot_be_released_and_warns_once() {
     let world = World::new().await;
     for n in 0..6 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -252,7 +252,7 @@ async fn with_when_unavailable_wait_nothing_is_claimed_until_the_lock_can_be_rel
         .env("CLEANUP_LOCK_TTL", "3s")
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .start();
-    worker.until_it_says("paused claims").await;
+    worker.until_it_logs("paused claims").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
     grant(&redis, &["+@scripting"]).await;
     let ended = worker.end().await;
@@ -271,7 +271,7 @@ async fn a_lock_that_could_not_be_released_is_replaced_by_the_next_claim_of_its_
     assert_eq!(command(&redis, &["GET", lock.key()]).await, Some(first.clone()));
     assert!(matches!(lock.acquire(&Shutdown::default(), None).await, Turn::Without(_)));
     grant(&redis, &["+@scripting"]).await;
-    // Its own clock would have to run for the whole TTL otherwise: the key never expires here.
+    // Without the replacement it would wait for the TTL, and this key never expires.
     command(&redis, &["SET", lock.key(), &first]).await;
     let second = token(lock.acquire(&Shutdown::default(), None).await);
     assert_ne!(second, first);

@@ -1,4 +1,4 @@
-//! Commits whose answer was lost: neither repeated nor forgotten.
+//! Commits whose answer was lost are neither repeated nor forgotten.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{
     *,
 };
 
-/// A world with a worker that reaches Postgres through a proxy.
+/// Creates a world with a worker that reaches Postgres through a proxy.
 async fn world_behind_a_proxy() -> (World, Proxy, Arc<Worker>) {
     let world = World::new().await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
@@ -37,8 +37,12 @@ async fn a_claim_whose_answer_was_lost_is_released_uncounted() {
     assert!(worker.claim(wanted).await.is_err());
     assert_eq!(proxy.fired(), 1);
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
-    assert_eq!(world.count(claimed).await, 1, "it was committed behind the worker's back");
-    assert_eq!(worker.release_unconfirmed().await.expect("look"), 1);
+    assert_eq!(
+        world.count(claimed).await,
+        1,
+        "the claim is committed, and the worker does not know it"
+    );
+    assert_eq!(worker.release_unconfirmed().await.expect("release"), 1);
     assert_eq!(world.count(claimed).await, 0);
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
     assert_eq!(drain(&worker).await.rows_deleted, 1);
@@ -56,7 +60,7 @@ async fn a_decrement_whose_answer_was_lost_is_not_repeated() {
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
     let decremented = worker.decrement(&claim).await.expect("decrement");
     assert_eq!(proxy.fired(), 1);
-    assert_eq!(decremented.unreferenced.len(), 1, "goes on from the claim's record");
+    assert_eq!(decremented.unreferenced.len(), 1, "continues from the claim row");
     assert_eq!(decremented.unreferenced[0].s3_key, unreferenced);
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 2, "subtracted once");
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
@@ -89,7 +93,7 @@ async fn a_finish_whose_answer_was_lost_is_neither_repeated_nor_forgotten() {
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
-    assert_eq!((proxy.fired(), finished.rows), (1, 2), "counted from the claim's record");
+    assert_eq!((proxy.fired(), finished.rows), (1, 2), "counted from the claim row");
     world.assert_drained().await;
 }
 
@@ -107,7 +111,7 @@ async fn a_finish_whose_commit_never_arrived_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_whose_answer_was_lost_still_tells_what_it_failed_and_repaired() {
+async fn a_decrement_whose_answer_was_lost_still_reports_failed_rows_and_drift() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("held", "held", Ago(60.0)).await;
     world.put("fine", "fine", Ago(60.0)).await;
@@ -115,19 +119,20 @@ async fn a_decrement_whose_answer_was_lost_still_tells_what_it_failed_and_repair
     world.put("live", "low", Never).await;
     world
         .run_sql(
-            "CREATE TABLE previews (body bytea REFERENCES content (content_hash));
+            "CREATE TABLE previews (hash bytea REFERENCES content (content_hash));
              INSERT INTO previews VALUES (sha256('held'));
              UPDATE content SET ref_count = 1 WHERE content_hash = sha256('low')",
         )
         .await;
     let claim = claim_some(&worker, 10).await;
-    // The whole batch fails before its COMMIT: this is that of the one without the bad row.
+    // The whole batch fails before its COMMIT, so this is the COMMIT of the batch without the bad
+    // row.
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
     let decremented = worker.decrement(&claim).await.expect("decrement");
     assert_eq!(
         (proxy.fired(), decremented.unreferenced.len()),
         (1, 1),
-        "goes on from the claim's record"
+        "continues from the claim row"
     );
     assert_eq!(names(&decremented.failed), ["held"]);
     assert_eq!(decremented.drift, 1);
@@ -139,7 +144,7 @@ async fn a_decrement_whose_answer_was_lost_still_tells_what_it_failed_and_repair
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
+async fn a_finish_whose_answer_was_lost_still_reports_failed_rows() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
@@ -154,7 +159,7 @@ async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     proxy.arm(Fault::LoseAnswerOf("COMMIT"));
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
-    assert_eq!((proxy.fired(), finished.rows), (1, 1), "counted from the claim's record");
+    assert_eq!((proxy.fired(), finished.rows), (1, 1), "counted from the claim row");
     assert_eq!(names(&finished.failed), ["held"]);
     let left = "SELECT string_agg(short_code || attempts, ',') FROM pastes";
     assert_eq!(world.text(left).await.as_deref(), Some("held1"), "failed once");
@@ -162,16 +167,16 @@ async fn a_finish_whose_answer_was_lost_still_tells_what_it_could_not_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
+async fn a_run_reports_its_dead_letters_whichever_answer_was_lost() {
     for spared in 0..4 {
         let (world, proxy, worker) = world_behind_a_proxy().await;
-        for code in ["body held", "row held", "fine"] {
+        for code in ["content held", "row held", "fine"] {
             world.put(code, code, Ago(60.0)).await;
         }
         world
             .run_sql(
-                "CREATE TABLE previews (body bytea REFERENCES content (content_hash));
-                 INSERT INTO previews VALUES (sha256('body held'));
+                "CREATE TABLE previews (hash bytea REFERENCES content (content_hash));
+                 INSERT INTO previews VALUES (sha256('content held'));
                  CREATE TABLE comments (paste text REFERENCES pastes (short_code));
                  INSERT INTO comments VALUES ('row held')",
             )
@@ -188,10 +193,10 @@ async fn a_run_names_its_dead_letters_whichever_answer_was_lost() {
     }
 }
 
-/// The rows are failed for good, the batch runs out of patience before it learns of that, and the
-/// claim row tells nobody: the rows themselves do.
+/// The rows fail permanently, and the batch hits its outage timeout before it reads that back. The
+/// claim row does not list them then; the run finds them by the rows themselves.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
+async fn a_run_reports_its_dead_letters_when_an_outage_follows_the_lost_answer() {
     let (world, proxy, worker) = world_behind_a_proxy().await;
     world.put("row held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
@@ -205,7 +210,7 @@ async fn a_run_names_its_dead_letters_when_an_outage_follows_the_lost_answer() {
     settings.worker.max_attempts = 1;
     settings.worker.outage_timeout = Duration::from_secs(1);
     let worker = world.worker_with(|own| *own = settings).await;
-    // Those of the sweep, the brake, the claim and the decrement.
+    // Spares the COMMITs of the sweep, the brake, the claim and the decrement.
     proxy.arm_after(4, Fault::LoseAnswerOf("COMMIT"));
     let running = tokio::spawn({
         let worker = Arc::clone(&worker);
@@ -240,7 +245,7 @@ async fn a_run_that_loses_one_answer_after_the_other_deletes_everything_once() {
     let running = tokio::spawn(async move { drain(&worker).await });
     for losses in 0..10 {
         let fault = if losses % 2 == 0 { Fault::LoseAnswerOf } else { Fault::CutBefore };
-        // Not at once: the next COMMIT is often that of the look at what became of the last one.
+        // Not the next COMMIT: that is often the one which reads back the outcome of the last.
         proxy.arm_after([4, 7, 5, 3, 6][losses % 5], fault("COMMIT"));
         while proxy.fired() <= losses && !running.is_finished() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,5 +1,5 @@
-//! The fleet's figures: exact although workers come and go and are killed, counted once however many
-//! watchdogs look, and never at the cost of a scrape.
+//! The fleet's metrics: exact although workers are killed, counted once however many watchdogs run,
+//! and never computed during a scrape.
 
 mod support;
 
@@ -10,11 +10,11 @@ use paste_cleanup::{
     watchdog::{Watchdog, totals},
 };
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     *,
 };
 
-/// The page as a map: a sample's name with its labels, and its value.
+/// Parses the page: a sample's name with its labels, and its value.
 fn samples(page: &str) -> BTreeMap<String, f64> {
     let lines = page.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
@@ -35,15 +35,15 @@ fn watchdog_settings(world: &World) -> Settings {
     settings
 }
 
-/// What a scrape shows after one more tick.
+/// Returns the samples of a scrape after one more tick.
 async fn scrape(watchdog: &Watchdog) -> BTreeMap<String, f64> {
     watchdog.tick().await.expect("a tick");
-    watchdog.take_snapshot().await.expect("a look");
+    watchdog.take_snapshot().await.expect("a snapshot");
     samples(&watchdog.metrics().render())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn totals_tell_exactly_what_was_erased_though_the_worker_was_killed_and_gone() {
+async fn totals_are_exact_although_a_worker_was_killed() {
     let world = World::new().await;
     let mut bytes = 0.0;
     for n in 0..30 {
@@ -56,9 +56,9 @@ async fn totals_tell_exactly_what_was_erased_though_the_worker_was_killed_and_go
         worker.env("CLEANUP_WORKER_BATCH_SIZE", "10").env("CLEANUP_WORKER_CONCURRENCY", "1")
     };
     assert_eq!(worker("10").output().await.code(), 3);
-    // The second one dies with a batch in its hands, before it could say anything.
+    // The second worker dies with an open batch, before it can report anything.
     let mut dies = worker("20").env("CLEANUP_THROTTLE_MAX_RATE", "10").start();
-    dies.until_it_says("finished claim").await;
+    dies.until_it_logs("finished claim").await;
     dies.signal(Signal::KILL);
     dies.end().await;
     world.expire_leases(7201.0).await;
@@ -90,12 +90,12 @@ async fn totals_tell_exactly_what_was_erased_though_the_worker_was_killed_and_go
     assert_eq!(
         world.count("SELECT count(*) FROM cleanup_runs WHERE ended_at IS NULL").await,
         1,
-        "the one that was killed never said that it ended"
+        "the killed run has no end"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_by_a_new_one() {
+async fn several_watchdogs_count_nothing_twice_and_a_new_one_loses_nothing() {
     let world = World::new().await;
     world.put_many(300, 300).await;
     let worker = world.worker_with(|s| s.worker.batch_size = 10).await;
@@ -109,7 +109,7 @@ async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_
     assert_eq!(first["cleanup_pastes_deleted_total"], 300.0);
     assert_eq!(first["cleanup_batches_total"], 30.0);
     assert_eq!(first["cleanup_runs_total{stopped_because=\"drained\"}"], 1.0);
-    // Another process, after the history itself is past its retention.
+    // Another watchdog, after the retention of the history has passed.
     world
         .run_sql(
             "UPDATE cleanup_runs SET started_at = now() - interval '40 days',
@@ -120,7 +120,7 @@ async fn nothing_is_counted_twice_by_several_watchdogs_and_nothing_is_forgotten_
     let second = scrape(&*watchdog(&world).await).await;
     let history =
         "SELECT (SELECT count(*) FROM deletion_claims) + (SELECT count(*) FROM cleanup_runs)";
-    assert_eq!(world.count(history).await, 0, "forgotten");
+    assert_eq!(world.count(history).await, 0, "pruned");
     assert_eq!(second["cleanup_pastes_deleted_total"], 300.0);
     assert_eq!(second["cleanup_runs_total{stopped_because=\"drained\"}"], 1.0);
 }
@@ -131,24 +131,24 @@ async fn failures_dead_letters_resets_and_drift_are_counted_by_kind() {
     for code in ["shared", "well"] {
         world.put(code, code, Ago(60.0)).await;
     }
-    // A count that is too low: somebody else still needs that body.
+    // A count that is too low: a live paste still references that content.
     world.put("living", "shared", Never).await;
     world.run_sql("UPDATE content SET ref_count = 1 WHERE ref_count = 2").await;
     let drifted = drain(&world.worker().await).await;
     assert_eq!(drifted.drift_repaired, 1);
     world.put_many(5, 5).await;
     let worker = world.worker().await;
-    let silent = claim_some(&worker, 2).await;
+    let expired = claim_some(&worker, 2).await;
     world.expire_leases(7201.0).await;
     world.sweep().await;
     let released = claim_some(&worker, 2).await;
-    worker.release(released.fence, "asked to stop").await.expect("release");
-    // A row that failed alone for the last time.
+    worker.release(released.fence, "a test").await.expect("release");
+    // A row that ran alone and fails for the last time.
     world
         .run_sql("UPDATE pastes SET attempts = 4, retry_at = NULL WHERE expires_at IS NOT NULL")
         .await;
     let alone = claim_some(&worker, 1).await;
-    assert_eq!((alone.pastes.len(), silent.pastes.len()), (1, 2));
+    assert_eq!((alone.pastes.len(), expired.pastes.len()), (1, 2));
     world.expire_leases(7201.0).await;
     let seen = scrape(&*watchdog(&world).await).await;
     for (name, value) in [
@@ -164,10 +164,10 @@ async fn failures_dead_letters_resets_and_drift_are_counted_by_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_of_s3_and_waiting_on_purpose_are_told_by_class_and_reason() {
+async fn s3_errors_are_counted_by_class_and_throttling_by_reason() {
     let world = World::new().await;
     world.put_many(40, 40).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -175,13 +175,13 @@ async fn errors_of_s3_and_waiting_on_purpose_are_told_by_class_and_reason() {
             settings.worker.batch_size = 20;
         })
         .await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     let running = tokio::spawn({
         let worker = std::sync::Arc::clone(&worker);
         async move { drain(&worker).await }
     });
     s3.called(2).await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     running.await.expect("the run");
     let seen = scrape(&*watchdog(&world).await).await;
     assert!(seen["cleanup_s3_errors_total{class=\"throttled\"}"] >= 1.0, "{seen:#?}");
@@ -189,7 +189,7 @@ async fn errors_of_s3_and_waiting_on_purpose_are_told_by_class_and_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn before_the_first_look_there_is_no_figure_of_the_fleet_that_could_be_a_wrong_zero() {
+async fn before_the_first_snapshot_no_fleet_metric_is_exported_as_zero() {
     let world = World::new().await;
     let page = watchdog(&world).await.metrics().render();
     assert!(page.contains("cleanup_build_info"), "{page}");
@@ -221,7 +221,7 @@ async fn a_large_backlog_is_estimated_from_a_sample_and_a_small_one_is_counted()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_on_the_history_a_worker_drains_and_a_watchdog_resets_all_the_same() {
+async fn without_rights_on_the_history_workers_still_drain_and_watchdogs_still_reset() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     claim_some(&*world.worker().await, 10).await;
@@ -240,7 +240,7 @@ async fn without_rights_on_the_history_a_worker_drains_and_a_watchdog_resets_all
         .env("CLEANUP_WATCHDOG_TICK", "100ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    let said = sidecar.until_it_says("no metrics of the fleet").await;
+    let said = sidecar.until_it_logs("no metrics of the fleet").await;
     assert!(said.contains("cleanupctl migrate --roles"), "{said}");
     world.run_sql("UPDATE pastes SET retry_at = NULL").await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;
@@ -249,7 +249,7 @@ async fn without_rights_on_the_history_a_worker_drains_and_a_watchdog_resets_all
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_of_the_version_before_is_migrated_with_a_word_about_its_roles() {
+async fn a_migration_of_an_older_schema_warns_about_its_roles() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     drain(&world.worker().await).await;
@@ -270,6 +270,9 @@ async fn a_database_of_the_version_before_is_migrated_with_a_word_about_its_role
     let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
     assert!(!migrated.stderr().contains("warning"), "{}", migrated.stderr());
     let seen = scrape(&*watchdog(&world).await).await;
-    assert_eq!(seen["cleanup_pastes_deleted_total"], 10.0, "the history counts, too");
-    assert_eq!(seen["cleanup_paste_age_at_deletion_seconds_count"], 0.0, "it did not tell then");
+    assert_eq!(seen["cleanup_pastes_deleted_total"], 10.0, "older claims count, too");
+    assert_eq!(
+        seen["cleanup_paste_age_at_deletion_seconds_count"], 0.0,
+        "older claims have no ages"
+    );
 }

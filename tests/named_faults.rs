@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     findings::{Findings, diagnose, diagnose_with},
     guarded::{Guarded, READER},
     memory_s3::MemoryS3,
@@ -162,7 +162,7 @@ async fn a_long_transaction_is_named_with_the_statement_that_ends_it() {
 /// Kills a worker while S3 deletes its objects, and returns the open claim.
 async fn kill_a_worker(world: &World) -> i64 {
     world.put("held", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
     let worker = run.start();
     s3.called(1).await;
@@ -203,7 +203,7 @@ async fn a_killed_worker_without_a_watchdog_is_named_with_the_sweep_to_run() {
 async fn a_dead_letter_is_a_warning_with_its_error_and_the_command() {
     let world = World::new().await;
     let key = world.put("locked", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Refusing { text: key, code: "ObjectLocked" }).await;
+    let s3 = FaultyS3::start(&world, Mode::Refusing { text: key, code: "ObjectLocked" }).await;
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
     let ended = run.env("CLEANUP_WORKER_MAX_ATTEMPTS", "1").output().await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());

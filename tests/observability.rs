@@ -1,5 +1,5 @@
-//! What people see of the fleet: every query of the dashboard and every alert is answered by a real
-//! Prometheus that scraped a real watchdog after a real night, and every batch leaves one event.
+//! Dashboard, alerts and logs: a real Prometheus, which scraped a real watchdog, has data for every
+//! query of the dashboard and every alert, and every batch logs one event.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Running,
     prometheus::{JOB, Prometheus, get, promtool, selectors, shipped},
     *,
@@ -21,7 +21,7 @@ fn selectors_are_found_in_queries() {
     assert_eq!(found, [r#"a_total{x="1"}"#, "b", r#"job:c:newest{y=~"2|3"}"#, "up"]);
 }
 
-/// The queries of the dashboard, as Grafana would send them: the panel's title and the query.
+/// Returns the queries of the dashboard as Grafana would send them, with the panel's title.
 fn dashboard_queries() -> Vec<(String, String)> {
     let panels = dashboard()["panels"].as_array().expect("panels").clone();
     let mut queries = Vec::new();
@@ -40,20 +40,20 @@ fn dashboard() -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// A resident watchdog, and where it serves.
+/// Starts a resident watchdog, and returns its HTTP address.
 async fn watchdog(world: &World) -> (Running, String) {
     let program = world.program("cleanup-watchdog").env("CLEANUP_WATCHDOG_TICK", "200ms");
     let mut running = program.env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0").start();
-    let line = running.until_it_says("health and metrics on").await;
+    let line = running.until_it_logs("health and metrics on").await;
     let address = line.split("http://").nth(1).expect("an address");
     let address = address.split(['"', ' ']).next().expect("an address").to_string();
     (running, address)
 }
 
-/// A night in which everything happens that can happen: pastes go, Redis and S3 are away, a worker is
+/// Produces every kind of event: pastes are deleted, Redis and S3 are unavailable, a worker is
 /// killed, a count is wrong, a paste cannot be deleted.
 async fn bad_night(world: &World) {
-    let s3 = FaultyS3::start(world, Mood::Fine).await;
+    let s3 = FaultyS3::start(world, Mode::Normal).await;
     let worker = || {
         let worker = world.program("cleanup-worker").args(&["run"]);
         worker.env("AWS_ENDPOINT_URL", &s3.url).env("CLEANUP_CACHE_KEY_PATTERN", "{short_code}")
@@ -72,7 +72,7 @@ async fn bad_night(world: &World) {
     for n in 0..3 {
         world.put(&format!("q{n}"), &format!("another {n}"), Ago(60.0)).await;
     }
-    s3.mood(Mood::Holding);
+    s3.set_mode(Mode::Holding);
     let calls = s3.calls();
     let dies = worker().start();
     s3.called(calls + 1).await;
@@ -90,13 +90,13 @@ async fn bad_night(world: &World) {
     folder.write("flag", "");
     let calls = s3.calls();
     let mut fails = worker().env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag")).start();
-    fails.until_it_says("paused claims").await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    fails.until_it_logs("paused claims").await;
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(folder.file("flag")).expect("remove the flag");
     s3.called(calls + 1).await;
-    s3.mood(Mood::Failing { status: 500, code: "InternalError" });
+    s3.set_mode(Mode::Failing { status: 500, code: "InternalError" });
     s3.called(calls + 2).await;
-    s3.mood(Mood::Refusing { text: locked, code: "ObjectLocked" });
+    s3.set_mode(Mode::Refusing { text: locked, code: "ObjectLocked" });
     let failed = fails.end().await;
     assert_eq!(failed.code(), 1, "{}", failed.stderr());
     world
@@ -108,12 +108,68 @@ async fn bad_night(world: &World) {
         .await;
 }
 
+fn worker(world: &World, s3: &FaultyS3) -> Process {
+    let worker = world.program("cleanup-worker").args(&["run"]);
+    worker.env("AWS_ENDPOINT_URL", &s3.url).env("CLEANUP_CACHE_KEY_PATTERN", "{short_code}")
+}
+
+/// Redis is unavailable, and a count is too low: a live paste still references that content.
+async fn drain_without_redis(world: &World, s3: &FaultyS3) {
+    for n in 0..12 {
+        world.put(&format!("p{n}"), &format!("body {n}"), Ago(7200.0)).await;
+    }
+    world.put("shared", "shared", Ago(60.0)).await;
+    world.put("living", "shared", Never).await;
+    world.run_sql("UPDATE content SET ref_count = 1 WHERE ref_count = 2").await;
+    let closed = format!("redis://127.0.0.1:{}", servers::free_port());
+    let drained = worker(world, s3).env("REDIS_URL", &closed).output().await;
+    assert_eq!(drained.code(), 0, "{}", drained.stderr());
+}
+
+/// A worker is killed with an open batch, and the watchdog resets its claim.
+async fn kill_a_worker(world: &World, s3: &FaultyS3) {
+    for n in 0..3 {
+        world.put(&format!("q{n}"), &format!("another {n}"), Ago(60.0)).await;
+    }
+    s3.set_mode(Mode::Holding);
+    let calls = s3.calls();
+    let dies = worker(world, s3).start();
+    s3.called(calls + 1).await;
+    dies.signal(Signal::KILL);
+    dies.end().await;
+    s3.let_go();
+    world.expire_leases(7201.0).await;
+    let reset =
+        "SELECT bool_and(reset_at IS NOT NULL) FROM deletion_claims WHERE finished_at IS NULL";
+    world.until("the watchdog resets it", reset).await;
+}
+
+/// S3 throttles, fails, and then refuses one object for the last time.
+async fn fail_an_object(world: &World, s3: &FaultyS3) {
+    let locked = world.put("locked", "locked", Ago(60.0)).await;
+    world.run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'locked'").await;
+    let folder = servers::Folder::new("night");
+    folder.write("flag", "");
+    let calls = s3.calls();
+    let fails = worker(world, s3).env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag"));
+    let mut fails = fails.start();
+    fails.until_it_logs("claiming nothing for now").await;
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
+    std::fs::remove_file(folder.file("flag")).expect("remove the flag");
+    s3.called(calls + 1).await;
+    s3.set_mode(Mode::Failing { status: 500, code: "InternalError" });
+    s3.called(calls + 2).await;
+    s3.set_mode(Mode::Refusing { text: locked, code: "ObjectLocked" });
+    let failed = fails.end().await;
+    assert_eq!(failed.code(), 1, "{}", failed.stderr());
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn every_panel_and_every_alert_is_answered_by_a_prometheus_that_saw_a_bad_night() {
+async fn every_panel_and_every_alert_has_data_after_a_bad_night() {
     let world = World::new().await;
     let (_running, address) = watchdog(&world).await;
     let prometheus = Prometheus::start(Some(&address)).await;
-    // Counters have been seen at zero: what follows is an increase.
+    // Counters were scraped at zero, so that what follows is an increase.
     prometheus.until("cleanup_pastes_deleted_total == 0").await;
     bad_night(&world).await;
     for seen in [
@@ -135,14 +191,15 @@ async fn every_panel_and_every_alert_is_answered_by_a_prometheus_that_saw_a_bad_
         let number = |series: &Value| series["value"][1].as_str().expect("a value") != "NaN";
         assert!(series.iter().any(number), "{panel} shows nothing: {query}: {series:?}");
     }
-    alerts_of_the_night(&prometheus).await;
+    assert_alerts(&prometheus).await;
     let page = get(&address, "/metrics").await;
-    queries_name_what_is_exported(&prometheus, &page).await;
+    assert_queries_use_exported_names(&prometheus, &page).await;
     promtool(&["check", "metrics"], &page).await;
 }
 
-/// Those that wait for nothing fire, the others wait; and none fires without a reason.
-async fn alerts_of_the_night(prometheus: &Prometheus) {
+/// Asserts that alerts without a waiting time fire, the others are pending, and none is active
+/// without a reason.
+async fn assert_alerts(prometheus: &Prometheus) {
     for (alert, state) in [
         ("CleanupRunsFailing", "firing"),
         ("CleanupCountDrift", "firing"),
@@ -163,8 +220,8 @@ async fn alerts_of_the_night(prometheus: &Prometheus) {
     }
 }
 
-/// A name or a label that nobody exports is a query that never finds anything.
-async fn queries_name_what_is_exported(prometheus: &Prometheus, page: &str) {
+/// Asserts that every query uses names and labels that are exported: others never return anything.
+async fn assert_queries_use_exported_names(prometheus: &Prometheus, page: &str) {
     let exported: BTreeMap<&str, &str> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
     let family = |selector: &str| {
@@ -186,21 +243,21 @@ async fn queries_name_what_is_exported(prometheus: &Prometheus, page: &str) {
     let mut used = BTreeSet::new();
     for query in of_rules.chain(of_panels) {
         let adds = ["sum(", "sum ", "avg(", "avg "].iter().any(|sum| query.contains(sum));
-        assert!(!adds, "several watchdogs export the same: take the max: {query}");
+        assert!(!adds, "several watchdogs export the same series: use max: {query}");
         for selector in selectors(&query) {
             let name = family(&selector);
             let known = exported.contains_key(&*name) || recorded.contains(&*name) || name == "up";
-            assert!(known, "nobody exports {selector}: {query}");
+            assert!(known, "{selector} is not exported: {query}");
             let found = prometheus.query(&selector).await;
-            assert!(!found.is_empty(), "nothing is {selector}: {query}");
+            assert!(!found.is_empty(), "no series for {selector}: {query}");
             used.insert(name);
         }
     }
     for name in exported.keys() {
-        assert!(used.contains(*name), "{name} is neither shown nor watched");
+        assert!(used.contains(*name), "{name} is in no panel and no alert");
     }
     for name in recorded {
-        assert!(used.contains(name), "{name} is recorded for nobody");
+        assert!(used.contains(name), "{name} is recorded and not used");
     }
 }
 
@@ -215,13 +272,13 @@ async fn the_alert_rules_pass_their_own_tests() {
         let name = rule["name"].as_str().expect("a name");
         let cases: Vec<&str> = tests.split(&format!("alertname: {name}\n")).skip(1).collect();
         let fires = cases.iter().any(|case| case.trim_start().starts_with("exp_alerts:\n"));
-        let silent = cases.iter().any(|case| case.trim_start().starts_with("exp_alerts: []"));
-        assert!(fires && silent, "{name} must be seen to fire and to be silent");
+        let inactive = cases.iter().any(|case| case.trim_start().starts_with("exp_alerts: []"));
+        assert!(fires && inactive, "{name} needs a test that fires and one that does not");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_alert_says_how_urgent_it_is_what_to_run_first_and_where_to_read_on() {
+async fn every_alert_has_a_severity_a_first_command_and_a_runbook_section() {
     let runbook = std::fs::read_to_string(shipped("RUNBOOK.md")).expect("a runbook");
     let anchors: BTreeSet<String> = runbook
         .lines()
@@ -235,16 +292,16 @@ async fn every_alert_says_how_urgent_it_is_what_to_run_first_and_where_to_read_o
     for alert in alerts {
         let severity = alert["labels"]["severity"].as_str();
         assert!(matches!(severity, Some("page" | "ticket")), "{alert:#}");
-        let told = |name: &str| alert["annotations"][name].as_str().unwrap_or_default();
-        assert!(told("summary").contains("$value"), "{alert:#}");
-        assert!(told("description").starts_with("Run: "), "{alert:#}");
-        let anchor = told("runbook_url").strip_prefix("ops/RUNBOOK.md#").unwrap_or_default();
+        let annotation = |name: &str| alert["annotations"][name].as_str().unwrap_or_default();
+        assert!(annotation("summary").contains("$value"), "{alert:#}");
+        assert!(annotation("description").starts_with("Run: "), "{alert:#}");
+        let anchor = annotation("runbook_url").strip_prefix("ops/RUNBOOK.md#").unwrap_or_default();
         assert!(anchors.contains(anchor), "the runbook has no such section: {alert:#}");
     }
 }
 
 #[test]
-fn every_panel_is_explained_and_takes_whatever_data_source_is_there() {
+fn every_panel_has_a_description_and_a_configurable_data_source() {
     let dashboard = dashboard();
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
@@ -261,7 +318,7 @@ fn every_panel_is_explained_and_takes_whatever_data_source_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_batch_leaves_exactly_one_event_with_all_that_it_did() {
+async fn each_batch_logs_exactly_one_event_with_all_its_numbers() {
     let world = World::new().await;
     let mut bytes = 0;
     for n in 0..25 {
@@ -277,18 +334,18 @@ async fn each_batch_leaves_exactly_one_event_with_all_that_it_did() {
     let batches: Vec<Value> = events
         .filter(|event| event["message"].as_str().is_some_and(|m| m.starts_with("finished claim")))
         .collect();
-    let told: BTreeSet<i64> =
+    let logged: BTreeSet<i64> =
         batches.iter().map(|event| event["claim"].as_i64().expect("claim")).collect();
     let claims = world.db.query("SELECT id FROM deletion_claims", &[]).await.expect("claims");
-    assert_eq!(told, claims.iter().map(|row| row.get(0)).collect());
-    assert_eq!(batches.len(), told.len(), "{stderr}");
+    assert_eq!(logged, claims.iter().map(|row| row.get(0)).collect());
+    assert_eq!(batches.len(), logged.len(), "{stderr}");
     let sum =
         |field: &str| batches.iter().map(|event| event[field].as_u64().expect(field)).sum::<u64>();
     assert_eq!((sum("rows"), sum("objects"), sum("bytes")), (25, 25, bytes));
     for event in &batches {
         let ms = |field: &str| event[field].as_u64().unwrap_or_else(|| panic!("{field}: {event}"));
         let steps = ["decrement_ms", "delete_ms", "evict_ms", "finish_ms"].map(ms);
-        // Each is rounded down.
+        // Each duration is rounded down.
         assert!((0..=4).contains(&(ms("elapsed_ms") - steps.iter().sum::<u64>())), "{event}");
         assert!(ms("lock_wait_ms") <= ms("claim_ms"), "{event}");
     }

@@ -1,5 +1,5 @@
-//! Outages: Postgres, Redis or S3 away in the middle of a run, and for longer than the run. What
-//! happens at start is in `start_errors.rs`; a primary that is lost for good in `failover.rs`.
+//! Outages of Postgres, Redis or S3 during a run, and for longer than the run. Outages at start are
+//! in `start_errors.rs`, a primary that is lost permanently in `failover.rs`.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
     proxy::{Proxy, address_of},
@@ -18,14 +18,14 @@ use support::{
     *,
 };
 
-const FAILING: Mood = Mood::Failing { status: 500, code: "InternalError" };
+const FAILING: Mode = Mode::Failing { status: 500, code: "InternalError" };
 const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 /// What a worker says when it stops claiming, and when it goes on.
 const WAITS: &str = "paused claims";
 const GOES_ON: &str = "the dependencies are available again";
 
-/// A world with expired pastes and one that lives on.
+/// Creates a world with this many expired pastes and a live one.
 async fn world(pastes: usize) -> World {
     let world = World::new().await;
     fill(&world, pastes).await;
@@ -44,15 +44,15 @@ fn run(world: &World) -> Process {
     world.program("cleanup-worker").args(&["run", "--format", "json", "--batch-size", "5"])
 }
 
-/// A run that is soon tired of whatever fails.
-fn impatient_run(world: &World) -> Process {
+/// A run with timeouts of one second.
+fn run_with_short_timeouts(world: &World) -> Process {
     run(world)
         .env("CLEANUP_WORKER_OUTAGE_TIMEOUT", "1s")
         .env("CLEANUP_WORKER_GRACE_PERIOD", "1s")
         .env("CLEANUP_S3_DEADLINE", "1s")
 }
 
-/// The run deleted everything in the end, and no paste paid for what happened.
+/// Asserts that the run deleted everything in the end, and that no paste lost an attempt.
 async fn assert_recovered(world: &World, ended: &Ended, pastes: usize) {
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let summary = ended.json();
@@ -62,8 +62,8 @@ async fn assert_recovered(world: &World, ended: &Ended, pastes: usize) {
     world.assert_drained().await;
 }
 
-/// The run gave up with one line that contains these words; nothing is claimed or lost, and no
-/// paste paid for it.
+/// Asserts that the run gave up with one line that contains these words, that nothing is claimed or
+/// lost, and that no paste lost an attempt.
 async fn assert_gave_up(world: &World, ended: &Ended, words: &[&str]) {
     ended.assert_refused(1, words);
     assert_eq!(ended.json()["stopped_because"], "failed", "{}", ended.stderr());
@@ -72,10 +72,10 @@ async fn assert_gave_up(world: &World, ended: &Ended, words: &[&str]) {
     world.assert_consistent().await;
 }
 
-/// A worker whose connections to Postgres can be cut, and which holds a batch in S3 by now.
+/// Starts a worker behind a proxy to Postgres, and waits until S3 holds its first batch.
 async fn holding_a_batch(world: &World, process: Process) -> (Running, Proxy, FaultyS3) {
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let url = proxy.through(&world.worker_url());
     let worker = process.env("DATABASE_URL", &url).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
@@ -83,47 +83,47 @@ async fn holding_a_batch(world: &World, process: Process) -> (Running, Proxy, Fa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_s3_fails_nothing_is_claimed_and_the_run_goes_on_by_itself_when_it_answers() {
+async fn while_s3_fails_nothing_is_claimed_and_the_run_continues_when_s3_recovers() {
     let world = world(80).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let process = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "1", "--concurrency", "64"])
         .env("AWS_ENDPOINT_URL", &s3.url);
     let mut worker = process.start();
     s3.probed(1).await;
-    s3.mood(FAILING);
-    worker.until_it_says(WAITS).await;
+    s3.set_mode(FAILING);
+    worker.until_it_logs(WAITS).await;
     let claims = "SELECT count(*) FROM deletion_claims";
     let before = world.count(claims).await;
     s3.probed(s3.probes() + 3).await;
-    assert_eq!(world.count(claims).await, before, "claimed what cannot be worked on");
-    assert!(before < 64, "the breaker opened only when there was no room: {before}");
-    s3.mood(Mood::Fine);
-    worker.until_it_says(GOES_ON).await;
+    assert_eq!(world.count(claims).await, before, "claimed during the outage");
+    assert!(before < 64, "the circuit breaker opened too late, after {before} claims");
+    s3.set_mode(Mode::Normal);
+    worker.until_it_logs(GOES_ON).await;
     assert_recovered(&world, &worker.end().await, 80).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_that_is_away_for_longer_than_the_run_leaves_nothing_claimed() {
+async fn an_s3_outage_longer_than_the_run_leaves_nothing_claimed() {
     let world = world(10).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
-    let worker = impatient_run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
+    let worker = run_with_short_timeouts(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
-    s3.mood(FAILING);
+    s3.set_mode(FAILING);
     let words = ["gave up after 1s", "S3 is unavailable", &world.bucket, "AWS_ENDPOINT_URL"];
     assert_gave_up(&world, &worker.end().await, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
+async fn a_throttled_worker_slows_down_while_the_other_workers_continue() {
     let world = world(60).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let throttled = run(&world).args(&["--concurrency", "4"]);
     let throttled = throttled.env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
-    // The throttled worker holds at most its four batches; all others go.
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
+    // The throttled worker has at most four open batches; the other worker deletes the rest.
     let other = run(&world).output().await;
     assert_eq!(other.code(), 0, "{}", other.stderr());
     assert!(other.json()["rows_deleted"].as_u64() >= Some(40), "{}", other.stdout());
@@ -131,18 +131,23 @@ async fn a_throttled_worker_slows_down_while_the_rest_of_the_fleet_goes_on() {
     s3.let_go();
     let ended = throttled.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert_eq!(ended.json()["claims_released"], 0, "slow is not broken: {}", ended.stderr());
+    assert_eq!(
+        ended.json()["claims_released"],
+        0,
+        "throttling is not a failure: {}",
+        ended.stderr()
+    );
     assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 0);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_postgres_that_comes_back_finds_the_run_going_on() {
+async fn a_run_continues_after_a_postgres_outage() {
     let world = world(30).await;
     let (mut worker, proxy, s3) = holding_a_batch(&world, run(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("retrying").await;
+    worker.until_it_logs("retrying").await;
     proxy.up();
     let ended = worker.end().await;
     assert_eq!(ended.json()["claims_released"], 0, "{}", ended.stderr());
@@ -152,23 +157,23 @@ async fn a_postgres_that_comes_back_finds_the_run_going_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() {
     let world = world(30).await;
-    let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run_with_short_timeouts(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_says("not exiting until the open claims are released").await;
+    worker.until_it_logs("not exiting until the open claims are released").await;
     assert!(world.count(OPEN).await > 0, "nothing to release");
     proxy.up();
     assert_gave_up(&world, &worker.end().await, &["gave up after 1s"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_watchdog() {
+async fn a_run_stopped_during_a_postgres_outage_reports_what_it_leaves_to_the_watchdog() {
     let world = world(30).await;
-    let (mut worker, proxy, s3) = holding_a_batch(&world, impatient_run(&world)).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run_with_short_timeouts(&world)).await;
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
-    worker.until_it_says("not exiting until the open claims are released").await;
+    worker.until_it_logs("not exiting until the open claims are released").await;
     let ended = worker.end().await;
     ended.assert_refused(
         1,
@@ -180,11 +185,11 @@ async fn a_run_that_must_stop_while_postgres_is_away_says_what_it_leaves_to_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_when_unavailable_wait_a_redis_that_stays_away_ends_the_run_with_nothing_claimed() {
+async fn with_when_unavailable_wait_a_long_redis_outage_ends_the_run_with_nothing_claimed() {
     let world = world(5).await;
     let mut redis = Redis::start().await;
     redis.kill().await;
-    let ended = impatient_run(&world)
+    let ended = run_with_short_timeouts(&world)
         .env("REDIS_URL", &redis.url())
         .env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait")
         .env("CLEANUP_LOCK_TTL", "3s")
@@ -195,15 +200,15 @@ async fn with_when_unavailable_wait_a_redis_that_stays_away_ends_the_run_with_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_hangs_is_asked_now_and_then_instead_of_for_every_claim() {
+async fn a_redis_that_hangs_is_tried_now_and_then_instead_of_for_every_claim() {
     let world = world(60).await;
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let url = format!("redis://{}", silent.local_addr().expect("address"));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&asked);
+    let hanging = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let url = format!("redis://{}", hanging.local_addr().expect("address"));
+    let tried = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&tried);
     tokio::spawn(async move {
         let mut kept = Vec::new();
-        while let Ok((stream, _)) = silent.accept().await {
+        while let Ok((stream, _)) = hanging.accept().await {
             counter.fetch_add(1, Relaxed);
             kept.push(stream);
         }
@@ -217,14 +222,14 @@ async fn a_redis_that_hangs_is_asked_now_and_then_instead_of_for_every_claim() {
         .await;
     assert_recovered(&world, &ended, 60).await;
     assert!(ended.json()["claims_without_lock"].as_u64() >= Some(60));
-    assert!(asked.load(Relaxed) < 30, "{} of 120 times", asked.load(Relaxed));
+    assert!(tried.load(Relaxed) < 30, "{} of 120 times", tried.load(Relaxed));
 }
 
-/// A run on a server of its own that is in a bad way for a while: stops claiming, names the reason,
-/// and goes on when it is over.
-async fn assert_sits_out(world: &World, reason: &str, over: impl Future<Output = ()>) {
+/// Asserts that a run stops claiming during a problem of the server, logs the reason, and continues
+/// when `over` has ended the problem.
+async fn assert_waits_out(world: &World, reason: &str, over: impl Future<Output = ()>) {
     let mut worker = run(world).start();
-    let line = worker.until_it_says(WAITS).await;
+    let line = worker.until_it_logs(WAITS).await;
     assert!(line.contains(reason), "{line}");
     assert_eq!(world.count(OPEN).await, 0);
     over.await;
@@ -236,9 +241,9 @@ async fn too_many_connections_are_waited_out() {
     let postgres = Postgres::start(&[]).await;
     let world = World::on_server(&postgres).await;
     fill(&world, 30).await;
-    // The program's first connection is let in, as in the middle of a night.
+    // The worker connects before the limit is set, as it would in the middle of a run.
     let (mut worker, s3) = {
-        let s3 = FaultyS3::start(&world, Mood::Holding).await;
+        let s3 = FaultyS3::start(&world, Mode::Holding).await;
         (run(&world).env("AWS_ENDPOINT_URL", &s3.url).start(), s3)
     };
     s3.called(1).await;
@@ -249,7 +254,7 @@ async fn too_many_connections_are_waited_out() {
         )
         .await;
     s3.let_go();
-    let line = worker.until_it_says("too many connections").await;
+    let line = worker.until_it_logs("too many connections").await;
     assert!(line.contains("53300"), "{line}");
     world.run_sql("ALTER ROLE suite_worker CONNECTION LIMIT -1").await;
     assert_recovered(&world, &worker.end().await, 30).await;
@@ -260,21 +265,21 @@ async fn a_server_that_becomes_read_only_is_waited_out() {
     let postgres = Postgres::start(&[]).await;
     let world = World::on_server(&postgres).await;
     fill(&world, 30).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let mut worker = run(&world).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.configure(&["default_transaction_read_only = on"]).await;
     postgres.reload().await;
     world.until("read-only", "SELECT current_setting('transaction_read_only') = 'on'").await;
     s3.let_go();
-    worker.until_it_says("does not allow writes").await;
+    worker.until_it_logs("does not allow writes").await;
     postgres.configure(&["default_transaction_read_only = off"]).await;
     postgres.reload().await;
     assert_recovered(&world, &worker.end().await, 30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_waited_out_or_given_up_on_with_nothing_claimed() {
+async fn a_full_disk_is_waited_out_or_ends_the_run_with_nothing_claimed() {
     let mut disk = None;
     let postgres = Postgres::initialised(|data| {
         let small = disk.insert(SmallDisk::mount(data, "160m"));
@@ -285,26 +290,26 @@ async fn a_full_disk_is_waited_out_or_given_up_on_with_nothing_claimed() {
     postgres.start_again().await;
     let world = World::on_server(&postgres).await;
     fill(&world, 30).await;
-    // Rows that fill their pages: marking one takes a new page.
+    // Each row fills its page, so that marking one needs a new page.
     let ballast = "ALTER TABLE pastes ADD ballast text;
                    ALTER TABLE pastes ALTER ballast SET STORAGE PLAIN;
                    UPDATE pastes SET ballast = repeat('x', 7000) WHERE short_code <> 'live'";
     world.run_sql(ballast).await;
     world.run_sql("VACUUM FULL pastes").await;
     disk.fill();
-    let ended = impatient_run(&world).output().await;
+    let ended = run_with_short_timeouts(&world).output().await;
     assert_gave_up(&world, &ended, &["No space left on device", "53100"]).await;
-    assert_sits_out(&world, "No space left on device", async { disk.make_room() }).await;
+    assert_waits_out(&world, "No space left on device", async { disk.make_room() }).await;
 }
 
-/// The server was away for longer than `stuck_after`; whoever sweeps right after its start finds
-/// every claim silent, although the workers are alive.
+/// The server was down for longer than `stuck_after`. A sweep right after its start finds every lease
+/// expired, although the workers are alive.
 #[tokio::test(flavor = "multi_thread")]
-async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_claims_are_reset() {
+async fn after_an_outage_longer_than_stuck_after_live_workers_keep_their_claims() {
     let postgres = Postgres::start(&[]).await;
     let world = World::on_server(&postgres).await;
     fill(&world, 30).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let times = |process: Process| {
         process
             .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "3s")
@@ -313,7 +318,7 @@ async fn after_an_outage_longer_than_stuck_after_workers_are_heard_before_their_
     let mut worker = times(run(&world)).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.stop_immediately().await;
-    worker.until_it_says("no heartbeat for watchdog.stuck_after").await;
+    worker.until_it_logs("no heartbeat for watchdog.stuck_after").await;
     postgres.start_again().await;
     let sweep = times(world.program("cleanup-watchdog")).args(&["--once"]).output();
     let (swept, ()) = tokio::join!(sweep, async { s3.let_go() });

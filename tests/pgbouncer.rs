@@ -1,5 +1,5 @@
-//! A real PgBouncer in between: pooling by session works when the roles carry the settings;
-//! everything else is refused with one line, before anything is claimed.
+//! A real PgBouncer: session pooling works when the roles have the settings; every other setup is
+//! refused with one line, before anything is claimed.
 
 mod support;
 
@@ -17,7 +17,7 @@ async fn world() -> World {
     world
 }
 
-/// Gives the logins the settings of ops/SECURITY.md, as it says.
+/// Gives the logins the settings of ops/SECURITY.md, with the statements from there.
 async fn set_by_role(world: &World) {
     let (_, rest) = SECURITY.split_once("   ALTER ROLE").expect("the statements");
     let (statements, _) = rest.split_once("```").expect("their end");
@@ -29,7 +29,7 @@ async fn set_by_role(world: &World) {
     }
 }
 
-/// Insists that every program refuses to work through it, with one line and the remedy.
+/// Asserts that every program refuses this pooler, with one line and the remedy.
 async fn assert_refused(world: &World, pooler: &PgBouncer, words: &[&str]) {
     for (name, args) in PROGRAMS {
         let url = match name {
@@ -50,7 +50,7 @@ async fn assert_refused(world: &World, pooler: &PgBouncer, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_refuses_our_settings_is_named() {
+async fn a_pooler_that_refuses_our_settings_is_reported() {
     for mode in ["session", "transaction"] {
         let world = world().await;
         let pooler = PgBouncer::start(&world, &[&format!("pool_mode = {mode}")]).await;
@@ -76,11 +76,11 @@ async fn pooling_by_transaction_is_refused_even_when_the_roles_carry_our_setting
     let mode = ["pool_mode = transaction", "ignore_startup_parameters = options"];
     for more in [
         &[][..],
-        // A pool of one, in which two transactions cannot be open at once.
+        // A pool of one connection, where two transactions cannot be open at once.
         &["default_pool_size = 1"],
-        // Nothing survives a transaction.
+        // Session state is reset after every transaction.
         &["server_reset_query_always = 1"],
-        // Whoever has waited longest is used next.
+        // The connection that was idle longest is used next.
         &["server_round_robin = 1"],
     ] {
         let pooler = PgBouncer::start(&world, &[&mode, more].concat()).await;
@@ -105,7 +105,7 @@ async fn pooling_by_session_drains_a_night_when_the_roles_carry_our_settings() {
     let pooler = PgBouncer::start(&world, &settings).await;
     world.put("live", "kept", In(3600.0)).await;
     let run = |name: &str, url: &str| world.program(name).env("DATABASE_URL", &pooler.through(url));
-    // The second run gets sessions that the first has used.
+    // The second run gets server sessions that the first has used.
     for deleted in [30, 1] {
         let worker = run("cleanup-worker", &world.worker_url());
         let worker = worker.env("CLEANUP_WORKER_BATCH_SIZE", "4");
@@ -129,7 +129,7 @@ async fn a_named_schema_works_through_a_pooler_once_the_role_carries_it() {
     world.run_sql("ALTER SCHEMA public RENAME TO \"App\"; CREATE SCHEMA public").await;
     let settings = ["pool_mode = session", "ignore_startup_parameters = options"];
     let status = async || {
-        // Sessions keep the settings that they were started with.
+        // Server sessions keep the settings that they were started with.
         let pooler = PgBouncer::start(&world, &settings).await;
         let url = pooler.through(&world.database_url);
         let status = world.program("cleanupctl").args(&["migrate"]).env("DATABASE_URL", &url);
@@ -146,7 +146,7 @@ async fn a_named_schema_works_through_a_pooler_once_the_role_carries_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_has_but_one_connection_starts_all_the_same() {
+async fn a_login_limited_to_one_connection_works() {
     let world = world().await;
     let login = format!("t{}", uuid::Uuid::new_v4().simple());
     let create = format!(

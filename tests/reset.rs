@@ -1,5 +1,5 @@
-//! Coming back from deletion: a paste that is put back keeps its body only if the body is still
-//! there, and a body that a paste came back to stays. It matters where a count was too low.
+//! Resets: a paste that is reset keeps its reference only if its content still exists, and content
+//! that a reset paste references is kept. This matters where a count was too low.
 
 mod support;
 
@@ -9,10 +9,10 @@ use paste_cleanup::{claim::Claim, worker::Worker};
 use support::*;
 
 const REF_COUNT: &str = "SELECT ref_count::bigint FROM content";
-const CAME_BACK: &str =
+const WAS_RESET: &str =
     "SELECT count(*) FROM pastes WHERE short_code = 'one' AND deletion_status = 'NOT_EXPIRED'";
 
-/// Two expired pastes with one body, each claimed by a worker of its own, and a count of one.
+/// Two expired pastes with the same content, each claimed by another worker, and a count of one.
 async fn two_claims_and_a_count_of_one(world: &World) -> [(Arc<Worker>, Claim); 2] {
     world.put("one", "shared", Ago(60.0)).await;
     world.put("two", "shared", Ago(50.0)).await;
@@ -29,27 +29,31 @@ async fn a_paste_that_is_reset_after_its_content_was_deleted_has_no_content() {
     let world = World::new().await;
     let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
     carry_out(&worker, &two).await;
-    assert_eq!(world.keys().await, Vec::<String>::new(), "by its count, nobody else had it");
+    assert_eq!(
+        world.keys().await,
+        Vec::<String>::new(),
+        "by its count, no other paste referenced it"
+    );
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.rows, 1);
-    assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
+    assert_eq!(world.count(&format!("{WAS_RESET} AND content_hash IS NULL")).await, 1);
     let extended = "SELECT paste_extend('one', NULL)::int::bigint";
-    assert_eq!(world.count(extended).await, 0, "too late: nobody can live without a body");
+    assert_eq!(world.count(extended).await, 0, "too late: its content is gone");
     world.end_backoff().await;
     drain(&worker).await;
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decrement_waits_for_a_paste_that_comes_back_and_spares_its_body() {
+async fn a_decrement_waits_for_a_paste_that_is_being_reset_and_keeps_its_content() {
     let world = World::new().await;
     let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
-    // By hand, and not committed yet when the decrement comes.
+    // A reset by hand that is not committed when the decrement starts.
     let mut by_hand = connect(&world.database_url).await;
     let reset = by_hand.transaction().await.expect("begin");
     let back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL
                 WHERE short_code = 'one'";
-    reset.batch_execute(back).await.expect("put back");
+    reset.batch_execute(back).await.expect("reset");
     let decrementing = {
         let (worker, two) = (Arc::clone(&worker), two.clone());
         tokio::spawn(async move { worker.decrement(&two).await })
@@ -60,7 +64,7 @@ async fn a_decrement_waits_for_a_paste_that_comes_back_and_spares_its_body() {
     assert_eq!(
         (decremented.unreferenced.len(), decremented.drift),
         (0, 1),
-        "the body is needed, after all"
+        "the content is referenced again"
     );
     assert_eq!(world.count(REF_COUNT).await, 1);
     assert_eq!(world.count("SELECT paste_extend('one', NULL)::int::bigint").await, 1);
@@ -68,25 +72,29 @@ async fn a_decrement_waits_for_a_paste_that_comes_back_and_spares_its_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_whose_content_is_being_deleted_stays_in_progress_until_that_is_decided() {
+async fn a_paste_stays_in_progress_while_the_delete_of_its_content_is_uncommitted() {
     let world = World::new().await;
     two_claims_and_a_count_of_one(&world).await;
     world.expire_leases(7201.0).await;
-    // What the decrement of the other one does, not committed yet when the watchdog comes.
+    // What the decrement of the other claim does, not committed when the watchdog sweeps.
     let mut decrement = connect(&world.database_url).await;
     let deleting = decrement.transaction().await.expect("begin");
     deleting.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
     deleting.batch_execute("DELETE FROM content").await.expect("delete");
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 0, 2));
-    assert_eq!(world.count(CAME_BACK).await, 0);
+    assert_eq!(world.count(WAS_RESET).await, 0);
     world.end_deferral().await;
-    assert_eq!(world.sweep().await.stranded, 0, "nor does a later sweep wait for it");
+    assert_eq!(world.sweep().await.stranded, 0, "a later sweep does not wait for it either");
     deleting.commit().await.expect("commit");
     world.end_deferral().await;
     assert_eq!(world.sweep().await.stranded, 2);
-    assert_eq!(world.count(&format!("{CAME_BACK} AND content_hash IS NULL")).await, 1);
-    assert_eq!(world.count("SELECT sum(attempts) FROM pastes").await, 2, "of the lost worker");
+    assert_eq!(world.count(&format!("{WAS_RESET} AND content_hash IS NULL")).await, 1);
+    assert_eq!(
+        world.count("SELECT sum(attempts) FROM pastes").await,
+        2,
+        "one for each dead worker"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,16 +107,20 @@ async fn a_recount_counts_the_pastes_that_other_workers_have_claimed_and_not_dec
     assert_eq!(
         world.count(REF_COUNT).await,
         2,
-        "the live one, and the one that is not decremented"
+        "the live paste, and the one that is not decremented"
     );
     let decremented = first.decrement(&one).await.expect("decrement");
-    assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 0), "now it is right");
+    assert_eq!(
+        (decremented.unreferenced.len(), decremented.drift),
+        (0, 0),
+        "the count is correct now"
+    );
     assert_eq!(world.count(REF_COUNT).await, 1);
     assert_eq!(world.read("live").await.as_deref(), Some("shared"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
+async fn content_that_is_stored_again_is_not_decremented_by_an_older_batch() {
     let world = World::new().await;
     let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
     carry_out(&second, &two).await;
@@ -116,7 +128,7 @@ async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
     world.put("newer", "shared", Never).await;
     let decremented = first.decrement(&one).await.expect("decrement");
     assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 1));
-    assert_eq!(world.count(REF_COUNT).await, 2, "a count that was right stays right");
+    assert_eq!(world.count(REF_COUNT).await, 2, "a correct count stays correct");
     let objects = first.delete_objects(&one, &decremented).await.expect("delete");
     first.finish(&one, &objects, &Default::default()).await.expect("finish");
     assert_eq!(world.read("new").await.as_deref(), Some("shared"));
@@ -124,11 +136,11 @@ async fn a_body_that_is_stored_again_owes_nothing_to_a_batch_from_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_stored_again_by_a_transaction_from_before_the_claim_owes_it_nothing_either() {
+async fn content_stored_again_by_a_transaction_older_than_the_claim_is_not_decremented() {
     let world = World::new().await;
     let mut writer = connect(&world.database_url).await;
     let put = writer.transaction().await.expect("begin");
-    put.batch_execute("SELECT now()").await.expect("its time stands still");
+    put.batch_execute("SELECT now()").await.expect("now() is fixed from here");
     let [(first, one), (second, two)] = two_claims_and_a_count_of_one(&world).await;
     carry_out(&second, &two).await;
     world.upload("again", "shared").await;
@@ -137,11 +149,11 @@ async fn a_body_stored_again_by_a_transaction_from_before_the_claim_owes_it_noth
     put.commit().await.expect("commit");
     world.put("newer", "shared", Never).await;
     first.decrement(&one).await.expect("decrement");
-    assert_eq!(world.count(REF_COUNT).await, 2, "a count that was right stays right");
+    assert_eq!(world.count(REF_COUNT).await, 2, "a correct count stays correct");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_says() {
+async fn a_paste_marked_by_another_client_keeps_its_content_whatever_the_count() {
     let world = World::new().await;
     world.put("live", "shared", Never).await;
     world.run_sql("UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS'").await;
@@ -155,13 +167,13 @@ async fn a_paste_that_something_else_marked_keeps_its_body_whatever_the_count_sa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_no_other() {
+async fn a_locked_content_row_delays_one_stranded_row_and_no_other() {
     let world = World::new().await;
     world.put("held", "held", Ago(60.0)).await;
     world.put_many(20, 20).await;
-    let strays = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
+    let stranded = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
                                     deletion_initiated_at = now() - interval '3 hours'";
-    world.run_sql(strays).await;
+    world.run_sql(stranded).await;
     let mut forgotten = connect(&world.database_url).await;
     let lock = forgotten.transaction().await.expect("begin");
     let held = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
@@ -174,7 +186,7 @@ async fn a_body_that_a_forgotten_transaction_holds_keeps_one_orphan_waiting_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_trigger_nothing_is_claimed_until_migrate_has_repaired_it() {
+async fn without_its_triggers_nothing_is_claimed_until_migrate_repairs_them() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     for trigger in ["pastes_verify_content", "pastes_guard"] {
@@ -198,7 +210,7 @@ async fn without_its_trigger_nothing_is_claimed_until_migrate_has_repaired_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_content() {
+async fn a_role_that_may_update_pastes_can_reset_one_without_rights_on_content() {
     let world = World::new().await;
     two_claims_and_a_count_of_one(&world).await;
     let role = format!("resetter_{}", uuid::Uuid::new_v4().simple());
@@ -212,42 +224,43 @@ async fn whoever_may_change_a_status_may_put_a_paste_back_and_needs_no_right_on_
         ))
         .await;
     let kept = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
-    assert_eq!(world.count(kept).await, 2, "and is not fooled by a table of that name");
+    assert_eq!(world.count(kept).await, 2, "the temporary table of that name is not used");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_and_a_decrement_with_the_same_bodies_do_not_wait_for_each_other_in_a_circle() {
+async fn a_reset_and_a_decrement_of_the_same_content_do_not_deadlock() {
     for claims in [1, 2] {
         reset_beside_a_decrement(claims).await;
     }
 }
 
-/// A silent worker has two pastes in so many claims, a live one has two others; all share two bodies.
+/// A dead worker has two pastes in `claims` claims, a live one has two others; they share two
+/// contents.
 async fn reset_beside_a_decrement(claims: u32) {
     let world = World::new().await;
-    let mut bodies = ["left", "right"];
-    bodies.sort_by_key(|body| std::cmp::Reverse(hash(body)));
-    // What is claimed first has the body that comes last in hash order.
-    for (code, body, age) in [("a", 0, 60.0), ("b", 1, 59.0), ("c", 0, 50.0), ("d", 1, 49.0)] {
-        world.put(code, bodies[body], Ago(age)).await;
+    let mut contents = ["left", "right"];
+    contents.sort_by_key(|content| std::cmp::Reverse(hash(content)));
+    // The paste that is claimed first has the content that is last in hash order.
+    for (code, content, age) in [("a", 0, 60.0), ("b", 1, 59.0), ("c", 0, 50.0), ("d", 1, 49.0)] {
+        world.put(code, contents[content], Ago(age)).await;
     }
-    let (silent, worker) = (world.worker().await, world.worker().await);
+    let (dead, worker) = (world.worker().await, world.worker().await);
     for _ in 0..claims {
-        claim_some(&silent, 2 / claims).await;
+        claim_some(&dead, 2 / claims).await;
     }
     world.expire_leases(7201.0).await;
     let claim = claim_some(&worker, 2).await;
     let mut blocker = connect(&world.database_url).await;
     let lock = blocker.transaction().await.expect("begin");
     let first = "SELECT FROM content WHERE content_hash = $1 FOR UPDATE";
-    lock.query(first, &[&hash(bodies[1])]).await.expect("lock");
+    lock.query(first, &[&hash(contents[1])]).await.expect("lock");
     let decrementing = {
         let (worker, claim) = (Arc::clone(&worker), claim.clone());
         tokio::spawn(async move { worker.decrement(&claim).await })
     };
     world.until_workers_wait(1).await;
     let swept = world.sweep().await;
-    assert_eq!(swept.reset.claims, claims as usize, "a reset waits for nobody");
+    assert_eq!(swept.reset.claims, claims as usize, "a reset waits for no other transaction");
     assert_eq!((swept.reset.rows, swept.reset.left), (1, 1));
     lock.commit().await.expect("commit");
     let decremented = decrementing.await.expect("join").expect("decrement");

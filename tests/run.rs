@@ -1,4 +1,4 @@
-//! A whole run: what it drains, where it stops, what it says.
+//! A whole run: what it drains, when it stops, what it reports.
 
 mod support;
 
@@ -11,12 +11,12 @@ use support::*;
 async fn a_database_filled_by_plain_sql_and_plain_uploads_is_drained() {
     let world = World::new().await;
     for n in 0..30 {
-        world.upload(&format!("bodies/{n}"), &format!("body {n}")).await;
+        world.upload(&format!("objects/{n}"), &format!("body {n}")).await;
     }
     world
         .run_sql(
             "INSERT INTO content (content_hash, s3_key, size_bytes, ref_count)
-             SELECT sha256(('body ' || n)::bytea), 'bodies/' || n, 7, 2
+             SELECT sha256(('body ' || n)::bytea), 'objects/' || n, 7, 2
              FROM generate_series(0, 29) n;
              INSERT INTO pastes (short_code, content_hash, expires_at)
              SELECT 'a' || n, sha256(('body ' || n)::bytea), now() - interval '1 hour'
@@ -53,10 +53,10 @@ async fn never_expiring_and_future_pastes_are_untouched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_go_and_changes_nothing() {
+async fn a_dry_run_reports_what_would_be_deleted_and_changes_nothing() {
     let world = World::new().await;
-    world.put("a", "shared with the living", Ago(60.0)).await;
-    world.put("live", "shared with the living", Never).await;
+    world.put("a", "shared with a live paste", Ago(60.0)).await;
+    world.put("live", "shared with a live paste", Never).await;
     world.put("b", "four", Ago(60.0)).await;
     world.put("c", "four", Ago(60.0)).await;
     let state = "SELECT (SELECT string_agg(t::text, ',' ORDER BY t) FROM pastes t) ||
@@ -76,7 +76,7 @@ async fn a_dry_run_says_what_would_go_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limit_stops_after_exactly_so_many_pastes_with_exit_3() {
+async fn limit_stops_after_exactly_that_many_pastes_with_exit_3() {
     let world = World::new().await;
     world.put_many(100, 100).await;
     let ended = world
@@ -131,7 +131,7 @@ async fn a_paused_fleet_claims_nothing_and_names_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_back() {
+async fn a_run_is_not_drained_while_another_claim_is_uncommitted() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     world.put("b", "b", Ago(60.0)).await;
@@ -139,17 +139,17 @@ async fn drained_is_not_concluded_while_anothers_uncommitted_claim_is_rolled_bac
     let mut other = connect(&world.database_url).await;
     let uncommitted = other.transaction().await.expect("begin");
     let claim = include_str!("../sql/queries/claim/claim.sql");
-    let nobody = uuid::Uuid::new_v4();
+    let other_worker = uuid::Uuid::new_v4();
     let claimed = uncommitted
-        .query(claim, &[&nobody, &10, &None::<std::time::SystemTime>, &100, &false])
+        .query(claim, &[&other_worker, &10, &None::<std::time::SystemTime>, &100, &false])
         .await
         .expect("claim");
     assert_eq!(claimed.len(), 2);
     let worker = world.worker().await;
-    let looks = worker.clone();
+    let observed = worker.clone();
     let running = tokio::spawn(async move { drain(&worker).await });
-    // It has claimed nothing, looked, and is not drained.
-    while looks.tally.claims_tried() < 3 {
+    // It has claimed nothing, checked what is due, and is not drained.
+    while observed.tally.claims_tried() < 3 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!running.is_finished(), "concluded that it was drained");
@@ -174,7 +174,7 @@ async fn rows_that_come_due_within_a_minute_are_waited_for() {
         .await;
     let summary = drain(&world.worker().await).await;
     assert_eq!((summary.rows_deleted, summary.stopped_because), (1, StoppedBecause::Drained));
-    assert_eq!(summary.left.expect("left").backing_off, 1, "what is left for later is named");
+    assert_eq!(summary.left.expect("left").backing_off, 1, "the summary reports the rest");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,7 +194,7 @@ async fn several_batches_are_in_flight_at_once() {
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    let s3 = faulty_s3::FaultyS3::start(&world, faulty_s3::Mood::Holding).await;
+    let s3 = faulty_s3::FaultyS3::start(&world, faulty_s3::Mode::Holding).await;
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
@@ -210,7 +210,7 @@ async fn several_batches_are_in_flight_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_must_run_alone_has_the_process_to_itself() {
+async fn a_row_that_must_run_alone_is_claimed_with_no_other_claim_open() {
     let world = World::new().await;
     for n in 0..10 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;

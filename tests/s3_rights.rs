@@ -206,7 +206,7 @@ async fn rights_taken_away_in_the_middle_cost_no_attempt_and_leave_nothing_claim
         .start();
     world.until("a batch is done", "SELECT count(*) < 60 FROM pastes").await;
     guarded.forbid_deletion(true).await;
-    let said = run.until_it_says("paused claims").await;
+    let said = run.until_it_logs("paused claims").await;
     assert!(said.contains(&world.bucket) && said.contains("s3:DeleteObject"), "{said}");
     run.signal(Signal::TERM);
     let ended = run.end().await;

@@ -1,4 +1,4 @@
-//! The resident scheduler: fires, skips overlaps, stops gracefully.
+//! The resident scheduler: it starts runs, skips ticks that overlap, and stops gracefully.
 
 mod support;
 
@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use chrono_tz::{Europe::Berlin, Tz};
 use paste_cleanup::worker::schedule::Ticks;
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     proxy::{Proxy, address_of},
     *,
 };
@@ -15,7 +15,7 @@ use support::{
 async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
     let world = World::new().await;
     world.put("first", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let mut worker = world
         .program("cleanup-worker")
         .args(&["schedule"])
@@ -23,9 +23,9 @@ async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
         .env("CLEANUP_SCHEDULE_CRON", "* * * * * *")
         .env("CLEANUP_SCHEDULE_TIMEZONE", "Europe/Berlin")
         .start();
-    worker.until_it_says("next run:").await;
+    worker.until_it_logs("next run:").await;
     s3.called(1).await;
-    worker.until_it_says("skipped a scheduled run: the last one is still running").await;
+    worker.until_it_logs("skipped a scheduled run: the last one is still running").await;
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 1, "no overlap");
     s3.let_go();
     world.put("second", "b", Ago(60.0)).await;
@@ -37,10 +37,10 @@ async fn the_schedule_fires_skips_a_tick_that_overlaps_and_fires_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schedule_that_is_stopped_in_mid_run_leaves_nothing_claimed() {
+async fn a_schedule_that_is_stopped_during_a_run_leaves_nothing_claimed() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["schedule"])
@@ -57,10 +57,10 @@ async fn a_schedule_that_is_stopped_in_mid_run_leaves_nothing_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_one() {
+async fn a_run_that_released_its_batches_at_the_deadline_does_not_affect_the_next_one() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let mut worker = world
         .program("cleanup-worker")
         .args(&["schedule", "--run-time", "1s"])
@@ -68,7 +68,7 @@ async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_
         .env("CLEANUP_SCHEDULE_CRON", "* * * * * *")
         .env("CLEANUP_WORKER_GRACE_PERIOD", "100ms")
         .start();
-    worker.until_it_says("released claim").await;
+    worker.until_it_logs("released claim").await;
     s3.let_go();
     world.until("the next run deletes", "SELECT count(*) = 0 FROM pastes").await;
     worker.signal(Signal::TERM);
@@ -77,11 +77,11 @@ async fn a_run_that_gave_up_its_batches_at_the_deadline_does_not_spoil_the_next_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_night_that_begins_during_an_outage_is_not_lost() {
+async fn a_tick_during_a_postgres_outage_runs_once_postgres_is_back() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     let proxy = Proxy::start(&address_of(&world.database_url)).await;
-    // Once a day: nothing but the wait for Postgres makes up for a missed tick.
+    // Once a day, so that only the wait for Postgres can recover a missed tick.
     let once = (Utc::now() + TimeDelta::seconds(8)).format("%-S %-M %-H * * *").to_string();
     let mut worker = world
         .program("cleanup-worker")
@@ -89,17 +89,18 @@ async fn a_night_that_begins_during_an_outage_is_not_lost() {
         .env("DATABASE_URL", &proxy.through(&world.worker_url()))
         .env("CLEANUP_SCHEDULE_CRON", &once)
         .start();
-    worker.until_it_says("next run:").await;
+    worker.until_it_logs("next run:").await;
     proxy.down();
-    worker.until_it_says("cannot start yet").await;
+    worker.until_it_logs("cannot start yet").await;
     proxy.up();
-    world.until("the night's run deletes", "SELECT count(*) = 0 FROM pastes").await;
+    world.until("the delayed run deletes", "SELECT count(*) = 0 FROM pastes").await;
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
 }
 
-/// The moments that start a run of this schedule, in local time, between two days, asked every second.
+/// Returns the times, in local time between two days, at which this schedule starts a run if it is
+/// checked every second.
 fn runs(cron: &str, from: &str, to: &str) -> Vec<String> {
     let day = |day: &str| -> DateTime<Utc> { format!("{day}T00:00:00.4Z").parse().expect("a day") };
     let (mut now, end) = (day(from), day(to));
@@ -131,14 +132,14 @@ fn a_time_of_day_that_occurs_twice_is_run_once_that_day() {
 }
 
 #[test]
-fn a_scheduler_that_starts_in_the_repeated_hour_does_not_run_what_is_over() {
+fn a_scheduler_that_starts_in_the_repeated_hour_skips_the_tick_that_has_passed() {
     let now: DateTime<Utc> = "2027-10-31T01:10:00Z".parse().expect("02:10 CET");
     let mut ticks = Ticks::new("0 30 2 * * *", Berlin, now).expect("a schedule");
     assert!(!ticks.is_due(now) && !ticks.is_due(now + TimeDelta::hours(2)));
 }
 
 #[test]
-fn a_schedule_of_every_hour_loses_no_run_when_clocks_change() {
+fn an_hourly_schedule_loses_no_run_when_clocks_change() {
     for (from, to) in [("2027-03-28", "2027-03-29"), ("2027-10-31", "2027-11-01")] {
         assert_eq!(runs("0 30 * * * *", from, to).len(), 24, "{from}");
         assert_eq!(runs("0 */20 * * * *", from, to).len(), 72, "{from}");
@@ -146,7 +147,7 @@ fn a_schedule_of_every_hour_loses_no_run_when_clocks_change() {
 }
 
 #[test]
-fn a_scheduler_that_stays_keeps_local_time_after_the_clocks_change() {
+fn a_long_running_scheduler_keeps_local_time_after_clocks_change() {
     let found = runs("0 0 4 1 * *", "2027-02-15", "2027-05-15");
     assert_eq!(found, ["01 04:00 CET", "01 04:00 CEST", "01 04:00 CEST"]);
 }

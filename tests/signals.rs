@@ -1,11 +1,11 @@
-//! Stopping and dying: SIGTERM leaves nothing claimed, SIGKILL only what the watchdog resets.
+//! Signals: SIGTERM leaves nothing claimed, SIGKILL only claims that the watchdog resets.
 
 mod support;
 
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Running,
     proxy::{Fault, Proxy, address_of},
     *,
@@ -15,13 +15,13 @@ const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 const CLAIMED: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
 
-/// A worker process that hangs in the middle of its first batches.
+/// Starts a worker process whose first two batches are held in S3.
 async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     world.put("live", "b1", Never).await;
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "2"])
@@ -34,7 +34,7 @@ async fn held_worker(world: &World, grace: &str) -> (FaultyS3, Running) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_releases_what_cannot_be_finished_so_that_nothing_stays_claimed() {
+async fn sigterm_releases_what_cannot_be_finished_and_nothing_stays_claimed() {
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "300ms").await;
     assert_eq!(world.count(CLAIMED).await, 10);
@@ -56,13 +56,13 @@ async fn sigterm_finishes_open_batches_within_the_grace_period_and_claims_no_mor
     let world = World::new().await;
     let (s3, mut worker) = held_worker(&world, "60s").await;
     worker.signal(Signal::TERM);
-    worker.until_it_says("finishing 2 open batches").await;
+    worker.until_it_logs("finishing 2 open batches").await;
     s3.let_go();
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!(ended.json()["rows_deleted"], 10);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
-    assert_eq!(ended.json()["left"]["due"], 10, "the backlog is named");
+    assert_eq!(ended.json()["left"]["due"], 10, "the summary reports the backlog");
     world.assert_consistent().await;
 }
 
@@ -71,7 +71,7 @@ async fn a_second_signal_releases_at_once() {
     let world = World::new().await;
     let (_s3, mut worker) = held_worker(&world, "1h").await;
     worker.signal(Signal::INT);
-    worker.until_it_says("finishing 2 open batches").await;
+    worker.until_it_logs("finishing 2 open batches").await;
     worker.signal(Signal::INT);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
@@ -79,13 +79,13 @@ async fn a_second_signal_releases_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigkill_leaves_only_what_the_watchdog_resets() {
+async fn sigkill_leaves_only_claims_that_the_watchdog_resets() {
     let world = World::new().await;
     let (_s3, worker) = held_worker(&world, "60s").await;
     worker.signal(Signal::KILL);
     assert_eq!(worker.end().await.code(), -1);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (2, 10));
-    assert_eq!(world.sweep().await.reset.claims, 0, "silence is what proves it");
+    assert_eq!(world.sweep().await.reset.claims, 0, "only a missing heartbeat proves it");
     world.expire_leases(7201.0).await;
     assert_eq!(world.sweep().await.reset.claims, 2);
     assert_eq!((world.count(OPEN).await, world.count(CLAIMED).await), (0, 0));
@@ -95,7 +95,7 @@ async fn sigkill_leaves_only_what_the_watchdog_resets() {
     world.assert_drained().await;
 }
 
-/// A server that takes a statement and never answers: frozen, or with a stuck disk.
+/// The server accepts a statement and never answers: it is frozen, or its disk hangs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_that_hangs_does_not_keep_a_run_or_a_watchdog_from_stopping() {
     let world = World::new().await;
@@ -112,11 +112,11 @@ async fn a_sweep_that_hangs_does_not_keep_a_run_or_a_watchdog_from_stopping() {
         }
         running.signal(Signal::TERM);
         let ended = tokio::time::timeout(Duration::from_secs(60), running.end()).await;
-        assert_eq!(ended.expect("it hears the signal").code(), code, "{program}");
+        assert_eq!(ended.expect("exits on the signal").code(), code, "{program}");
     }
 }
 
-/// Runs it with its output led to a place of the test's choice.
+/// Runs a program with a shell redirection of its output, and returns its exit code.
 async fn with_output(world: &World, program: &str, args: &[&str], redirect: &str) -> i32 {
     let path = match program {
         "cleanup-worker" => env!("CARGO_BIN_EXE_cleanup-worker"),
@@ -130,7 +130,7 @@ async fn with_output(world: &World, program: &str, args: &[&str], redirect: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_or_a_result_that_cannot_be_written_never_stops_the_work() {
+async fn a_log_or_report_that_cannot_be_written_does_not_stop_the_work() {
     let world = World::new().await;
     for redirect in ["2>/dev/full", "2>&1 >/dev/null | head -1 >/dev/null", "2>&-"] {
         world.run_sql("DELETE FROM pastes; DELETE FROM content").await;
@@ -143,10 +143,10 @@ async fn a_log_or_a_result_that_cannot_be_written_never_stops_the_work() {
     }
     world.put_many(50, 50).await;
     let code = with_output(&world, "cleanup-worker", &["run"], ">/dev/full 2>/dev/null").await;
-    assert_eq!(code, 1, "the work is done, but nobody was told");
+    assert_eq!(code, 1, "the work is done, but its report is lost");
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 0);
     for args in [&["status"][..], &["status", "--watch", "200ms"], &["config"]] {
         let code = with_output(&world, "cleanupctl", args, "2>/dev/null | true").await;
-        assert_eq!(code, 0, "{args:?}: nobody listens, and that is no failure");
+        assert_eq!(code, 0, "{args:?}: a closed pipe is not a failure");
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     process::Ended,
     *,
 };
@@ -70,7 +70,7 @@ async fn each_run_shows_why_it_stopped_and_the_last_failure_is_something_to_do()
 async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_work() {
     let world = World::new().await;
     world.put_many(400, 400).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--batch-size", "10", "--concurrency", "2"])
@@ -78,7 +78,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
         .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1s")
         .start();
     s3.probed(1).await;
-    s3.mood(Mood::Holding);
+    s3.set_mode(Mode::Holding);
     let open = "SELECT count(*) = 2 FROM deletion_claims WHERE finished_at IS NULL";
     world.until("two batches that hang", open).await;
     world.until("its record", "SELECT count(*) = 1 FROM cleanup_runs").await;

@@ -1,12 +1,12 @@
-//! Throttling: a run holds back for a rate, a flag file, a lagging standby or S3's SlowDown, says so,
-//! goes on by itself, and is stopped while it waits by whatever stops a run.
+//! Throttling: a run waits for a rate, a flag file, a lagging standby or S3's SlowDown, logs it,
+//! continues by itself, and can be stopped while it waits.
 
 mod support;
 
 use std::time::Duration;
 
 use support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
     servers::Folder,
@@ -16,20 +16,20 @@ use tokio::io::AsyncReadExt;
 
 const CLAIMS: &str = "SELECT count(*) FROM deletion_claims";
 
-/// A run with 20 due pastes before it, in batches of 5, one at a time.
+/// A run with 20 due pastes, in batches of 5, one at a time.
 async fn run(world: &World, args: &[&str]) -> Process {
     world.put_many(20, 20).await;
     let run = ["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"];
     world.program("cleanup-worker").args(&run).args(args)
 }
 
-/// The file whose existence stops all claims.
+/// The path of the flag file, which stops all claims while it exists.
 fn flag_in(folder: &Folder) -> String {
     folder.file("stop")
 }
 
-/// How often the log says it.
-fn said(ended: &Ended, text: &str) -> usize {
+/// Counts how often the text was logged.
+fn logged(ended: &Ended, text: &str) -> usize {
     ended.stderr().matches(text).count()
 }
 
@@ -54,29 +54,29 @@ async fn claims_are_never_ahead_of_the_rate_by_more_than_one_batch() {
         WHERE claimed > 200 * elapsed + rows_claimed";
     assert_eq!(world.count(ahead).await, 0);
     assert_waited_for(&ended, "max_rate");
-    assert_eq!(said(&ended, "paused claims: max_rate (200 pastes/s)"), 1, "logged once");
+    assert_eq!(logged(&ended, "paused claims: max_rate (200 pastes/s)"), 1, "logged once");
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flag_file_stops_claims_but_no_batch_in_flight_until_it_is_removed() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let flag = flag_in(&folder);
     let worker = run(&world, &[]).await.env("AWS_ENDPOINT_URL", &s3.url);
     let mut worker = worker.env("CLEANUP_THROTTLE_FLAG_FILE", &flag).start();
     s3.called(1).await;
     folder.write("stop", "");
     s3.let_go();
-    worker.until_it_says("finished claim").await;
-    worker.until_it_says(&format!("paused claims: flag file {flag} exists")).await;
+    worker.until_it_logs("finished claim").await;
+    worker.until_it_logs(&format!("paused claims: flag file {flag} exists")).await;
     assert_eq!(world.count(CLAIMS).await, 1);
     std::fs::remove_file(&flag).expect("remove the flag");
-    worker.until_it_says("resumed claims").await;
+    worker.until_it_logs("resumed claims").await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "flag_file");
-    assert_eq!(said(&ended, "paused claims"), 1, "logged once");
+    assert_eq!(logged(&ended, "paused claims"), 1, "logged once");
     world.assert_drained().await;
 }
 
@@ -87,14 +87,14 @@ async fn a_flag_file_that_cannot_be_checked_stops_claims_too() {
     let below = format!("{}/stop", folder.file("file"));
     let worker = run(&world, &[]).await.env("CLEANUP_THROTTLE_FLAG_FILE", &below);
     let mut worker = worker.start();
-    worker.until_it_says("stop cannot be checked: Not a directory").await;
+    worker.until_it_logs("stop cannot be checked: Not a directory").await;
     std::fs::remove_file(folder.file("file")).expect("remove the file in its way");
     assert_eq!(worker.end().await.code(), 0);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_nothing_to_claim_waits_for_nothing() {
+async fn a_run_with_nothing_due_does_not_wait_for_a_throttle() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     folder.write("stop", "");
     world.put("live", "a", Never).await;
@@ -104,12 +104,12 @@ async fn who_has_nothing_to_claim_waits_for_nothing() {
     assert_eq!(ended.json()["waited_ms"], serde_json::json!({}));
 }
 
-/// A run that waits for a flag file, and has claimed nothing.
+/// Starts a run that waits for a flag file and has claimed nothing.
 async fn waiting(world: &World, folder: &Folder, s3: &str, args: &[&str]) -> Running {
     folder.write("stop", "");
     let worker = run(world, args).await.env("CLEANUP_THROTTLE_FLAG_FILE", &flag_in(folder));
     let mut worker = worker.env("AWS_ENDPOINT_URL", s3).start();
-    worker.until_it_says("paused claims: flag file").await;
+    worker.until_it_logs("paused claims: flag file").await;
     worker
 }
 
@@ -122,7 +122,7 @@ async fn assert_stopped(world: &World, worker: Running, because: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_is_obeyed_while_a_run_holds_back() {
+async fn sigterm_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &[]).await;
     worker.signal(Signal::TERM);
@@ -130,21 +130,21 @@ async fn sigterm_is_obeyed_while_a_run_holds_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_is_obeyed_while_a_run_holds_back() {
+async fn the_deadline_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &["--run-time", "5s"]).await;
     assert_stopped(&world, worker, "deadline").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_of_the_fleet_is_obeyed_while_a_run_holds_back() {
+async fn pausing_the_fleet_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &[]).await;
     world.run_sql("UPDATE cleanup_fleet SET paused_at = now(), pause_reason = 'test'").await;
     assert_stopped(&world, worker, "paused").await;
 }
 
-/// A standby whose replay stands still, and is seen to do so, beside a world on its primary.
+/// A world on a primary whose standby has paused its replay and reports the lag.
 struct Lagging {
     world: World,
     standby: tokio_postgres::Client,
@@ -176,53 +176,53 @@ async fn a_standby_that_lags_stops_claims_until_it_has_caught_up() {
     let pair = Lagging::start().await;
     pair.world.run_sql("GRANT pg_monitor TO suite_worker").await;
     let mut worker = pair.worker(&[]).await.start();
-    let line = worker.until_it_says("paused claims: replica lag").await;
+    let line = worker.until_it_logs("paused claims: replica lag").await;
     assert!(line.contains(" s > 1s"), "{line}");
     assert_eq!(pair.world.count(CLAIMS).await, 0);
     pair.standby.batch_execute("SELECT pg_wal_replay_resume()").await.expect("resume");
-    worker.until_it_says("resumed claims").await;
+    worker.until_it_logs("resumed claims").await;
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_waited_for(&ended, "replica_lag");
-    assert_eq!(said(&ended, "pg_monitor"), 0, "it can see");
+    assert_eq!(logged(&ended, "pg_monitor"), 0, "it can read the lag");
     pair.world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_cannot_see_the_lag_warns_once_and_drains() {
     let pair = Lagging::start().await;
-    // At this rate it looks more than once.
+    // At this rate it checks the lag more than once.
     let ended = pair.worker(&["--max-rate", "4"]).await.start().end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert_eq!(said(&ended, "GRANT pg_monitor"), 1, "{}", ended.stderr());
+    assert_eq!(logged(&ended, "GRANT pg_monitor"), 1, "{}", ended.stderr());
     assert_eq!(ended.json()["waited_ms"].get("replica_lag"), None);
     pair.world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_down_is_said_and_what_it_costs_is_in_the_summary() {
+async fn slow_down_is_logged_and_its_waits_are_in_the_summary() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let mut worker = waiting(&world, &folder, &s3.url, &[]).await;
-    s3.mood(Mood::Failing { status: 503, code: "SlowDown" });
+    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(flag_in(&folder)).expect("remove the flag");
-    worker.until_it_says("S3 says SlowDown").await;
+    worker.until_it_logs("S3 returned SlowDown").await;
     s3.called(3).await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     let ended = worker.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert_eq!(said(&ended, "S3 says SlowDown"), 1, "logged once");
+    assert_eq!(logged(&ended, "S3 returned SlowDown"), 1, "logged once");
     assert_waited_for(&ended, "s3_pace");
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_the_progress_bar_and_the_report_name_what_is_waited_for() {
+async fn the_progress_bar_and_the_report_name_the_throttle() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
     folder.write("stop", "");
     world.put_many(20, 20).await;
     let worker = env!("CARGO_BIN_EXE_cleanup-worker");
-    // `script` gives it a terminal, and shows us what appears there.
+    // `script` gives it a terminal, and copies the terminal's output to stdout.
     let script = world.program("script").args(&["-qec", &format!("{worker} run"), "/dev/null"]);
     let script = script.env("DATABASE_URL", &world.worker_url()).env("TERM", "xterm");
     let mut script = script.env("CLEANUP_THROTTLE_FLAG_FILE", &flag_in(&folder)).into_command();
@@ -243,10 +243,10 @@ impl Screen {
     async fn until_it_shows(&mut self, text: &str) {
         let shown = tokio::time::timeout(Duration::from_secs(60), self.shows(text)).await;
         let seen = String::from_utf8_lossy(&self.seen);
-        assert!(shown == Ok(true), "it never showed {text:?} but: {seen}");
+        assert!(shown == Ok(true), "{text:?} was never shown, only: {seen}");
     }
 
-    /// False: it ended without.
+    /// Returns false if the output ended without the text.
     async fn shows(&mut self, text: &str) -> bool {
         while !String::from_utf8_lossy(&self.seen).contains(text) {
             if self.stdout.read_buf(&mut self.seen).await.expect("read") == 0 {

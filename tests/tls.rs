@@ -1,5 +1,5 @@
-//! TLS to Postgres as libpq's users know it, and to Redis: right certificates work, wrong ones are
-//! refused. Private servers with certificates of a throw-away CA.
+//! TLS to Postgres, with the modes of libpq, and to Redis: valid certificates work, others are
+//! refused. The servers use certificates of a temporary CA.
 
 mod support;
 
@@ -11,8 +11,8 @@ use support::{
     *,
 };
 
-/// Makes `ca.pem`, `other-ca.pem` (which signed nothing) and a server's `cert.pem` and `key.pem`
-/// that are good for the name localhost, not for 127.0.0.1.
+/// Creates `ca.pem`, `other-ca.pem` (which signed nothing), and a server's `cert.pem` and `key.pem`,
+/// which are valid for the name localhost but not for 127.0.0.1.
 fn certificates() -> Folder {
     let folder = Folder::new("tls");
     let authority = |name: &str| {
@@ -35,7 +35,7 @@ fn certificates() -> Folder {
     folder
 }
 
-/// A Postgres that talks TLS only.
+/// A Postgres that accepts only TLS connections.
 struct TlsPostgres {
     server: Postgres,
     folder: Folder,
@@ -54,12 +54,12 @@ impl TlsPostgres {
         Self { server, folder }
     }
 
-    /// A URL by this host name, with this `sslmode`.
+    /// Returns a URL with this host name and `sslmode`.
     fn url(&self, host: &str, mode: &str) -> String {
         format!("postgres://postgres@{host}:{}/postgres?sslmode={mode}", self.server.port)
     }
 
-    /// A program on this server, with this file of CAs.
+    /// A program that connects to this server, with this CA file.
     fn program(&self, name: &str, url: &str, ca: Option<&str>) -> Process {
         let process = Process::new(name).env("DATABASE_URL", url);
         match ca {
@@ -68,7 +68,7 @@ impl TlsPostgres {
         }
     }
 
-    /// Migrates, which is a question of the connection alone.
+    /// Asserts that a migration, which needs nothing but the connection, succeeds.
     async fn assert_works(&self, host: &str, mode: &str, ca: Option<&str>) {
         let migrate = self.program("cleanupctl", &self.url(host, mode), ca).args(&["migrate"]);
         let ended = migrate.output().await;
@@ -82,7 +82,7 @@ impl TlsPostgres {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn require_encrypts_whoever_signed_the_certificate() {
+async fn require_encrypts_without_verifying_the_certificate() {
     let postgres = TlsPostgres::start().await;
     postgres.assert_works("127.0.0.1", "require", None).await;
     postgres.assert_works("127.0.0.1", "prefer", None).await;
@@ -99,7 +99,7 @@ async fn require_with_a_ca_file_verifies_the_chain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
+async fn verify_full_requires_the_right_ca_and_host_name() {
     let postgres = TlsPostgres::start().await;
     postgres.assert_works("localhost", "verify-full", Some("ca.pem")).await;
     let words = ["certificate"];
@@ -109,7 +109,7 @@ async fn verify_full_wants_the_right_ca_and_the_right_host_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_ca_wants_the_right_ca_under_any_host_name() {
+async fn verify_ca_requires_the_right_ca_under_any_host_name() {
     let postgres = TlsPostgres::start().await;
     postgres.assert_works("localhost", "verify-ca", Some("ca.pem")).await;
     postgres.assert_works("127.0.0.1", "verify-ca", Some("ca.pem")).await;
@@ -120,7 +120,7 @@ async fn verify_ca_wants_the_right_ca_under_any_host_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
+async fn a_ca_file_that_is_missing_or_not_pem_is_named() {
     let folder = Folder::new("tls");
     folder.write("empty.pem", "no certificate here");
     for name in ["missing.pem", "empty.pem"] {
@@ -132,7 +132,7 @@ async fn a_ca_file_that_is_not_there_or_not_pem_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_night_goes_through_tls() {
+async fn all_programs_work_over_tls() {
     let world = World::new().await;
     let postgres = TlsPostgres::start().await;
     let url = postgres.url("localhost", "verify-full");
@@ -152,7 +152,7 @@ async fn a_whole_night_goes_through_tls() {
     assert_eq!(world.keys().await, Vec::<String>::new());
 }
 
-/// A Redis that talks TLS only.
+/// Starts a Redis that accepts only TLS connections.
 async fn tls_redis(folder: &Folder) -> Redis {
     let (cert, key, ca) = (folder.file("cert.pem"), folder.file("key.pem"), folder.file("ca.pem"));
     let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
@@ -160,7 +160,7 @@ async fn tls_redis(folder: &Folder) -> Redis {
     Redis::start_with(&[&options[..], &files].concat()).await
 }
 
-/// Drains one paste, and returns how many claims had to do without the lock.
+/// Drains one paste, and returns how many claims were made without the lock.
 async fn claims_without_lock(world: &World, url: &str, ca: Option<&str>) -> u64 {
     world.put("p", "a", Ago(60.0)).await;
     let mut run = world.program("cleanup-worker").args(&["run", "--format", "json"]);
@@ -182,7 +182,7 @@ async fn redis_over_tls_locks_with_the_right_ca_and_host_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_cannot_be_trusted_is_done_without() {
+async fn a_redis_with_an_untrusted_certificate_is_not_used() {
     let (world, folder) = (World::new().await, certificates());
     let redis = tls_redis(&folder).await;
     let (right, wrong) = (folder.file("ca.pem"), folder.file("other-ca.pem"));
@@ -198,10 +198,10 @@ async fn a_redis_that_cannot_be_trusted_is_done_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
+async fn an_s3_endpoint_with_an_untrusted_certificate_is_refused() {
     let (world, folder) = (World::new().await, certificates());
     world.put("p", "a", Ago(60.0)).await;
-    // Whoever gets past the handshake finds no S3 here, but the refusal comes before.
+    // This server is not an S3, but the handshake must fail before that matters.
     let other = tls_redis(&folder).await;
     let endpoint = format!("https://localhost:{}", other.port());
     let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &endpoint);
@@ -209,7 +209,7 @@ async fn an_s3_endpoint_that_cannot_be_trusted_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_says_what_is_encrypted() {
+async fn doctor_reports_which_connections_are_encrypted() {
     let (world, postgres) = (World::new().await, TlsPostgres::start().await);
     let redis = tls_redis(&postgres.folder).await;
     let ca = postgres.folder.file("ca.pem");

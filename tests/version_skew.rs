@@ -1,33 +1,17 @@
-//! Programs of the last version beside a database of the new one: whoever runs when somebody
-//! migrates finishes what it holds, touches nothing more, and says why. (Whoever starts afterwards
-//! is refused at once: see `start_errors.rs`.)
+//! Programs of the last version on a database of the next one: a program that runs during the
+//! migration finishes its open batch, changes nothing more, and reports why. (A program that starts
+//! later is refused at once: see `start_errors.rs`.)
 
 mod support;
 
-use support::{
-    faulty_s3::{FaultyS3, Mood},
-    *,
-};
+use support::{mid_run::run_with_change, *};
 
 const MIGRATE: &str = "INSERT INTO cleanup_migrations (version, name) VALUES (999, 'future')";
 const DOWNGRADE: &str = "DELETE FROM cleanup_migrations WHERE version > 1";
 
-/// A worker that holds its first batch in S3 while the schema changes behind its back.
+/// Asserts that a worker finishes its open batch after this change and claims no more.
 async fn assert_claims_no_more(change: &str, words: &[&str]) {
-    let world = World::new().await;
-    for n in 0..20 {
-        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
-    }
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
-    let worker = world
-        .program("cleanup-worker")
-        .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"])
-        .env("AWS_ENDPOINT_URL", &s3.url)
-        .start();
-    s3.called(1).await;
-    world.run_sql(change).await;
-    s3.let_go();
-    let ended = worker.end().await;
+    let (world, ended) = run_with_change(change).await;
     ended.assert_refused(1, words);
     let summary = ended.json();
     assert_eq!(
@@ -35,23 +19,22 @@ async fn assert_claims_no_more(change: &str, words: &[&str]) {
         (&5.into(), &"failed".into())
     );
     let claims = "SELECT count(*) FROM deletion_claims";
-    assert_eq!(world.count(claims).await, 1, "it finished what it held and claimed no more");
+    assert_eq!(world.count(claims).await, 1, "it finished its batch and claimed no more");
     world.assert_consistent().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_database_is_migrated_in_mid_run_finishes_its_batch_and_claims_no_more() {
+async fn a_worker_finishes_its_batch_and_claims_no_more_once_its_database_is_migrated() {
     assert_claims_no_more(MIGRATE, &["schema version 999", "upgrade"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_database_is_taken_back_in_mid_run_finishes_its_batch_and_claims_no_more() {
+async fn a_worker_finishes_its_batch_and_claims_no_more_once_its_database_is_downgraded() {
     assert_claims_no_more(DOWNGRADE, &["schema version 1", "run `cleanupctl migrate`"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_database_is_bound_to_another_bucket_finishes_its_batch_and_claims_no_more()
-{
+async fn a_worker_finishes_its_batch_and_claims_no_more_once_its_database_has_another_bucket() {
     let moved = "UPDATE cleanup_fleet SET bucket = 'moved'";
     assert_claims_no_more(moved, &["belongs to bucket \"moved\"", "correct S3_BUCKET"]).await;
     let under = "UPDATE cleanup_fleet SET prefix = 'under/'";
@@ -59,7 +42,7 @@ async fn a_worker_whose_database_is_bound_to_another_bucket_finishes_its_batch_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watchdog_whose_database_is_migrated_ends_and_resets_nothing_more() {
+async fn a_watchdog_exits_and_resets_nothing_more_once_its_database_is_migrated() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let mut watchdog = world
@@ -67,7 +50,7 @@ async fn a_watchdog_whose_database_is_migrated_ends_and_resets_nothing_more() {
         .env("CLEANUP_WATCHDOG_TICK", "200ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    watchdog.until_it_says("health and metrics on").await;
+    watchdog.until_it_logs("health and metrics on").await;
     world.run_sql(MIGRATE).await;
     let ended = watchdog.end().await;
     ended.assert_refused(1, &["schema version 999", "upgrade"]);

@@ -72,7 +72,7 @@ async fn while_the_fleet_is_paused_nothing_is_repaired_and_the_reason_is_named()
     assert_eq!(stage.audited(1, &[]).await["orphans"], 1, "without --repair it runs");
     // Paused between the walks and the deletions.
     stage.run_sql("UPDATE cleanup_fleet SET paused_at = NULL").await;
-    stage.store.hold(Call::LookFor, 1);
+    stage.store.hold(Call::Probe, 1);
     let audit = stage.audit(&REPAIR_MOST).start();
     stage.store.held().await;
     stage.run_sql(pause).await;

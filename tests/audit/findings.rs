@@ -195,7 +195,7 @@ async fn content_that_is_sorted_in_several_ranges_is_compared_as_a_whole() {
     let report = serde_json::to_value(&report).expect("JSON");
     assert_eq!(names(&report, "missing_object"), missing);
     assert_eq!((found(&report), &report["orphans"]), (21, &1.into()));
-    assert_eq!(stage.store.calls(memory_s3::Call::LookFor), 21, "no other key was checked");
+    assert_eq!(stage.store.calls(memory_s3::Call::Probe), 21, "no other key was checked");
 }
 
 #[tokio::test(flavor = "multi_thread")]

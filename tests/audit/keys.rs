@@ -27,7 +27,7 @@ const ODD: [&str; 3] = ["c\u{1}d", "line\nbreak", "\u{fffe}"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_with_a_linguistic_collation_needs_no_extra_checks() {
-    let stage = Stage::of(World::in_alphabetical_order().await).await;
+    let stage = Stage::of(World::with_icu_collation().await).await;
     for key in PLAIN.iter().chain(&ODD) {
         stage.put_row(key, &hash(key), Some(key), 4, Never).await;
         stage.store.put(key, 4, OLD);
@@ -39,7 +39,7 @@ async fn a_database_with_a_linguistic_collation_needs_no_extra_checks() {
     stage.until("it sorts by a linguistic collation", sorts).await;
     let report = stage.audited(0, &["--grace", "0s"]).await;
     assert_eq!((found(&report), &report["objects"]), (0, &38.into()), "{report:#}");
-    assert_eq!(stage.store.calls(Call::LookFor), 0, "both sides are in the same order");
+    assert_eq!(stage.store.calls(Call::Probe), 0, "both sides are in the same order");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,7 +87,7 @@ async fn an_upload_that_is_stored_and_loses_its_last_reference_during_the_audit_
     stage.store.put("key", 4, OLD);
     let worker = stage.worker().await;
     // No row knows it, and the bucket is being checked again.
-    stage.store.hold(Call::LookFor, 1);
+    stage.store.hold(Call::Probe, 1);
     let audit = stage.audit(&REPAIR_MOST).start();
     stage.store.held().await;
     stage.put_row("p", &hash("body"), Some("key"), 4, Ago(60.0)).await;
@@ -118,7 +118,7 @@ async fn an_object_whose_content_is_decremented_after_the_bucket_was_checked_is_
     // The object is not listed, and the bucket is being checked again.
     let key = stage.keys().await.remove(0);
     stage.store.remove(&key);
-    stage.store.hold(Call::LookFor, 1);
+    stage.store.hold(Call::Probe, 1);
     let audit = stage.audit(&["--grace", "0s"]).start();
     stage.store.held().await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -135,7 +135,7 @@ async fn an_object_that_is_stored_after_the_bucket_was_listed_is_not_missing() {
     stage.store.held().await;
     stage.put("p", "body", Never).await;
     assert_it_finds_nothing(&stage, audit).await;
-    assert_eq!(stage.store.calls(Call::LookFor), 1, "it was checked again");
+    assert_eq!(stage.store.calls(Call::Probe), 1, "it was checked again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

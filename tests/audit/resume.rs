@@ -53,7 +53,7 @@ async fn an_interrupted_audit_and_the_one_that_resumes_cover_everything() {
         stage.store.held().await;
         audit.signal(signal);
         let mut audit = audit;
-        audit.until_it_says("finishing what is open").await;
+        audit.until_it_logs("finishing what is open").await;
         stage.store.let_go();
         let first = report_of(&audit.end().await, 3);
         assert_eq!(first["stopped_because"], "signal");
@@ -71,7 +71,7 @@ async fn a_second_signal_does_not_wait_for_the_page_and_nothing_is_left_out() {
     let mut audit = stage.audit(&["--list", "1000"]).start();
     stage.store.held().await;
     audit.signal(Signal::INT);
-    audit.until_it_says("finishing what is open").await;
+    audit.until_it_logs("finishing what is open").await;
     audit.signal(Signal::INT);
     let first = report_of(&audit.end().await, 3);
     stage.store.let_go();
@@ -87,10 +87,10 @@ async fn an_outage_of_the_store_ends_the_audit_with_its_findings_and_the_command
     stage.store.hold(Call::List, 3);
     let audit = stage.audit(&["--list", "1000"]).env("CLEANUP_S3_DEADLINE", "1s").start();
     stage.store.held().await;
-    stage.store.away(true);
+    stage.store.set_unavailable(true);
     stage.store.let_go();
     let ended = audit.end().await;
-    stage.store.away(false);
+    stage.store.set_unavailable(false);
     let first = report_of(&ended, 1);
     assert_eq!(first["stopped_because"], "failed");
     assert!(first["error"].as_str().expect("an error").contains("S3 is unavailable"));
@@ -139,7 +139,7 @@ async fn stopped_repair(stage: &Stage, page: usize) -> Value {
     let mut audit = stage.audit(&["--repair", "--list", "1000"]).start();
     stage.store.held().await;
     audit.signal(Signal::TERM);
-    audit.until_it_says("finishing what is open").await;
+    audit.until_it_logs("finishing what is open").await;
     stage.store.let_go();
     report_of(&audit.end().await, 3)
 }
@@ -183,7 +183,7 @@ async fn a_page_that_is_repeated_reports_no_missing_object_twice() {
     let stage = Stage::new().await;
     stage.fill(1500).await;
     stage.keys().await.iter().for_each(|key| stage.store.remove(key));
-    stage.store.hold(Call::LookFor, 1200);
+    stage.store.hold(Call::Probe, 1200);
     let audit = stage.audit(&[]).start();
     stage.store.held().await;
     stage.run_sql(DISCONNECT).await;

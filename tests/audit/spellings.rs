@@ -152,7 +152,7 @@ async fn content_that_is_stored_under_another_spelling_before_the_delete_keeps_i
         stage.store.put(key, 4, OLD);
     }
     // Two in the walk, two before the sentinels.
-    stage.store.hold(Call::LookFor, 4);
+    stage.store.hold(Call::Probe, 4);
     let audit = stage.audit(&REPAIR).start();
     stage.store.held().await;
     stage.put_row("p", &hash("p"), Some("/lead/1"), 4, Never).await;

@@ -16,7 +16,7 @@ use crate::{
     owner,
     support::{
         Process, connect, env,
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         invariants::Store,
         postgres::Postgres,
         proxy::Proxy,
@@ -106,7 +106,7 @@ impl Environment {
         let env = Self {
             folder,
             output_dir: output_dir.to_path_buf(),
-            faulty: FaultyS3::in_front_of(store.clone(), Mood::Fine).await,
+            faulty: FaultyS3::in_front_of(store.clone(), Mode::Normal).await,
             mood: Mutex::default(),
             store,
             has_owner,
@@ -153,7 +153,7 @@ impl Environment {
 
     /// Ends all S3 faults; only the network delay remains.
     pub fn calm_s3(&self) {
-        self.faulty.mood(Mood::Slow { by: TO_S3 });
+        self.faulty.set_mode(Mode::Slow { by: TO_S3 });
     }
 
     /// Records a violation, once.
@@ -185,7 +185,7 @@ impl Proxies {
     /// Ends all Postgres faults; only the network delay remains.
     pub fn calm(&self) {
         for proxy in [&self.fleet, &self.writers] {
-            proxy.arm_often(None);
+            proxy.arm_share(None);
             proxy.delay(Duration::ZERO);
         }
         self.fleet.delay(TO_POSTGRES);

@@ -18,7 +18,7 @@ use crate::{
     fleet::{Fleet, Member, Role},
     owner,
     plan::{Kind, OWNERS, Plan, Planned},
-    support::{faulty_s3::Mood, proxy::Fault, seaweedfs::s3_answers, try_connect},
+    support::{faulty_s3::Mode, proxy::Fault, seaweedfs::s3_answers, try_connect},
 };
 
 /// How much longer a fault lasts until some request runs into it.
@@ -187,8 +187,8 @@ async fn fail_commits(
 ) -> bool {
     let proxies = env.proxies.lock().await;
     let before = proxies.fleet.fired();
-    proxies.fleet.arm_often(Some((0.3, planned.seed, fault("COMMIT"))));
-    proxies.writers.arm_often(Some((0.1, planned.seed, fault("COMMIT"))));
+    proxies.fleet.arm_share(Some((0.3, planned.seed, fault("COMMIT"))));
+    proxies.writers.arm_share(Some((0.1, planned.seed, fault("COMMIT"))));
     let hit = last(planned.lasts, || proxies.fleet.fired() > before).await;
     proxies.calm();
     hit
@@ -201,8 +201,8 @@ async fn swallow_heartbeats(env: &Environment, planned: &Planned) -> bool {
     let Some(db) = try_connect(&env.store.database_url).await else {
         return false;
     };
-    env.faulty.mood(Mood::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
-    proxies.fleet.arm_often(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
+    env.faulty.set_mode(Mode::Slow { by: STUCK_AFTER + Duration::from_secs(1) });
+    proxies.fleet.arm_share(Some((1.0, planned.seed, Fault::Swallow(A_HEARTBEAT))));
     let before = claims_reset(&db).await;
     let give_up = Instant::now() + STUCK_AFTER + TIMEOUT + planned.lasts;
     while claims_reset(&db).await == before && Instant::now() < give_up {
@@ -229,32 +229,32 @@ async fn kill_s3(env: &Environment, downtime: Duration) -> bool {
     true
 }
 
-fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mood {
+fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mode {
     let soon = Duration::from_millis(rng.u64(200..1500));
     match kind {
-        Kind::SlowDown => Mood::Failing { status: 503, code: "SlowDown" },
-        Kind::ServerErrors => Mood::Failing { status: 500, code: "InternalError" },
-        Kind::ErrorInBody => Mood::ErrorInBody { code: "InternalError" },
+        Kind::SlowDown => Mode::Failing { status: 503, code: "SlowDown" },
+        Kind::ServerErrors => Mode::Failing { status: 500, code: "InternalError" },
+        Kind::ErrorInBody => Mode::ErrorInBody { code: "InternalError" },
         // About every fifth key contains a given pair of hex digits.
-        Kind::RefuseKeys => Mood::Refusing {
+        Kind::RefuseKeys => Mode::Refusing {
             text: format!("{:02x}", rng.u8(..)),
             code: KEY_ERRORS[rng.usize(..KEY_ERRORS.len())],
         },
-        Kind::LateDeletes => Mood::Late { by: S3_DEADLINE + soon * 2 },
-        Kind::RepeatedDeletes => Mood::Repeating { after: soon * 3 },
-        Kind::SlowS3 => Mood::Slow { by: soon },
-        Kind::CutS3 => Mood::Cutting,
+        Kind::LateDeletes => Mode::Late { by: S3_DEADLINE + soon * 2 },
+        Kind::RepeatedDeletes => Mode::Repeating { after: soon * 3 },
+        Kind::SlowS3 => Mode::Slow { by: soon },
+        Kind::CutS3 => Mode::Cutting,
         other => unreachable!("{other:?} is not an S3 fault"),
     }
 }
 
-async fn disturb_s3(env: &Environment, planned: &Planned, mood: Mood) -> bool {
+async fn disturb_s3(env: &Environment, planned: &Planned, mood: Mode) -> bool {
     let _alone = env.mood.lock().await;
-    let figures = &env.faulty.figures;
+    let figures = &env.faulty.stats;
     let before = figures.touched.load(Relaxed);
     // Keys that are refused long enough become dead letters.
     let (share, lasts) = match mood {
-        Mood::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
+        Mode::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
         _ => (0.6, planned.lasts),
     };
     env.faulty.sometimes(share, planned.seed, mood);

@@ -180,7 +180,7 @@ impl Report {
 
 /// Collects the counts that are neither in tables nor in logs.
 async fn other_stats(results: &Results<'_>) -> Stats {
-    let s3 = &results.env.faulty.figures;
+    let s3 = &results.env.faulty.stats;
     let orphans = results.findings.objects.saturating_sub(results.findings.content_rows);
     let fired = results.env.proxies.lock().await.fleet.fired() as u64;
     [

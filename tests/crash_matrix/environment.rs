@@ -11,7 +11,7 @@ use super::{
         owner_trigger,
     },
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         process::Running,
         *,
     },
@@ -47,7 +47,7 @@ pub struct Environment {
 impl Environment {
     pub async fn new() -> Self {
         let world = World::new().await;
-        let s3 = FaultyS3::start(&world, Mood::Fine).await;
+        let s3 = FaultyS3::start(&world, Mode::Normal).await;
         let lock_holder = connect(&world.database_url).await;
         Self { world, s3, lock_holder }
     }
@@ -87,11 +87,11 @@ impl Environment {
             };
         }
         match scenario {
-            Scenario::Heartbeat => self.s3.mood(Mood::Holding),
+            Scenario::Heartbeat => self.s3.set_mode(Mode::Holding),
             Scenario::Release => return self.releasing_worker(failpoint).await,
             Scenario::RefusedKey => {
                 let refused = self.world.put("refused", "refused", Ago(500.0)).await;
-                self.s3.mood(Mood::Refusing { text: refused, code: "ObjectLocked" });
+                self.s3.set_mode(Mode::Refusing { text: refused, code: "ObjectLocked" });
             }
             Scenario::ContentError => {
                 self.world.put("bad", "bad", Ago(500.0)).await;
@@ -192,7 +192,7 @@ impl Environment {
 
     /// Starts a worker whose first call to S3 is carried out but not answered.
     async fn worker_waiting_for_s3(&self, failpoint: &str) -> Running {
-        self.s3.mood(Mood::Holding);
+        self.s3.set_mode(Mode::Holding);
         let calls = self.s3.calls();
         let worker = self.victim(failpoint);
         self.s3.called(calls + 1).await;

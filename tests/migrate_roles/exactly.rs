@@ -1,9 +1,9 @@
-//! Neither more nor less: what the catalog says about the groups, line by line.
+//! The exact rights of the groups, as the catalog lists them.
 
 use super::{support::*, world};
 
-/// Every right that the groups, or everybody, have on anything of this database; one line for each
-/// group and thing. `GRANTABLE` marks what they could hand on.
+/// Lists every right of the groups, and of PUBLIC, on any object of this database; one
+/// line for each group and object. `GRANTABLE` marks rights with a grant option.
 const RIGHTS: &str = "
     WITH given AS (
         SELECT relname::text AS thing, NULL::text AS piece, right_of.*
@@ -26,18 +26,18 @@ const RIGHTS: &str = "
         FROM pg_database, aclexplode(coalesce(datacl, acldefault('d', datdba))) AS right_of
         WHERE datname = current_database()
     ), named AS (
-        SELECT CASE grantee WHEN 0 THEN 'everybody' ELSE grantee::regrole::text END AS who, thing,
+        SELECT CASE grantee WHEN 0 THEN 'public' ELSE grantee::regrole::text END AS grantee_name, thing,
                privilege_type || CASE WHEN is_grantable THEN ' GRANTABLE' ELSE '' END
                || coalesce(' (' || string_agg(piece, ', ' ORDER BY piece) || ')', '') AS allowed
         FROM given
         WHERE grantee = 0 OR grantee::regrole::text LIKE 'cleanup\\_%'
         GROUP BY grantee, thing, privilege_type, is_grantable, piece IS NULL
     )
-    SELECT who || ' | ' || thing || ' | ' || string_agg(allowed, ', ' ORDER BY allowed)
-    FROM named GROUP BY who, thing ORDER BY who COLLATE \"C\", thing COLLATE \"C\"";
+    SELECT grantee_name || ' | ' || thing || ' | ' || string_agg(allowed, ', ' ORDER BY allowed)
+    FROM named GROUP BY grantee_name, thing ORDER BY grantee_name COLLATE \"C\", thing COLLATE \"C\"";
 
-/// All that the groups may do. `everybody` has Postgres' own defaults: functions run with the
-/// caller's rights, so that calling them gives nobody anything.
+/// All rights of the groups. `public` has the defaults of Postgres: functions run with the
+/// caller's rights, so the right to call them grants nothing else.
 pub const EXPECTED_RIGHTS: &str = "\
 cleanup_auditor | cleanup_audits | INSERT, SELECT
 cleanup_auditor | cleanup_canonical_key() | EXECUTE
@@ -61,10 +61,10 @@ cleanup_watchdog | cleanup_totals | INSERT, SELECT, UPDATE
 cleanup_watchdog | cleanup_unclaimable | SELECT
 cleanup_watchdog | deletion_claims | DELETE, SELECT, UPDATE
 cleanup_watchdog | pastes | DELETE, \
-SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-expires_at, last_error, retry_at, short_code), \
-UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-last_error, retry_at)
+SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, expires_at, \
+last_error, pending_s3_key, retry_at, short_code), \
+UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, last_error, \
+pending_s3_key, retry_at)
 cleanup_watchdog | schema public | USAGE
 cleanup_worker | cleanup_audits | SELECT
 cleanup_worker | cleanup_canonical_key() | EXECUTE
@@ -78,10 +78,10 @@ UPDATE (created_at, ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
 cleanup_worker | deletion_claims_id_seq | SELECT, UPDATE
 cleanup_worker | pastes | DELETE, \
-SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-expires_at, last_error, retry_at, short_code), \
-UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-last_error, retry_at)
+SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, expires_at, \
+last_error, pending_s3_key, retry_at, short_code), \
+UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, last_error, \
+pending_s3_key, retry_at)
 cleanup_worker | schema public | USAGE
 cleanup_writer | content | INSERT (content_hash, created_at, ref_count, s3_key, size_bytes), \
 SELECT, UPDATE (ref_count)
@@ -91,14 +91,14 @@ cleanup_writer | paste_put() | EXECUTE
 cleanup_writer | pastes | INSERT (content_hash, created_at, expires_at, short_code), SELECT, \
 UPDATE (attempts, expires_at, last_error, retry_at)
 cleanup_writer | schema public | USAGE
-everybody | cleanup_canonical_key() | EXECUTE
-everybody | cleanup_last_heartbeat() | EXECUTE
-everybody | database | CONNECT, TEMPORARY
-everybody | paste_expire_now() | EXECUTE
-everybody | paste_extend() | EXECUTE
-everybody | paste_put() | EXECUTE
-everybody | pastes_guard() | EXECUTE
-everybody | schema public | USAGE";
+public | cleanup_canonical_key() | EXECUTE
+public | cleanup_last_heartbeat() | EXECUTE
+public | database | CONNECT, TEMPORARY
+public | paste_expire_now() | EXECUTE
+public | paste_extend() | EXECUTE
+public | paste_put() | EXECUTE
+public | pastes_guard() | EXECUTE
+public | schema public | USAGE";
 
 pub async fn rights(world: &World) -> String {
     let rows = world.db.query(RIGHTS, &[]).await.expect("rights");
@@ -107,26 +107,30 @@ pub async fn rights(world: &World) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_groups_have_exactly_the_rights_that_are_written_here() {
+async fn the_groups_have_exactly_the_expected_rights() {
     let world = world().await;
     assert_eq!(rights(&world).await, EXPECTED_RIGHTS);
     let groups = "('cleanup_worker', 'cleanup_watchdog', 'cleanup_auditor', 'cleanup_writer')";
-    let mighty = format!(
+    let powerful = format!(
         "SELECT count(*) FROM pg_roles WHERE rolname IN {groups}
            AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolcanlogin OR rolreplication
                 OR rolbypassrls OR EXISTS (SELECT FROM pg_auth_members WHERE member = pg_roles.oid)
                 OR EXISTS (SELECT FROM pg_class WHERE relowner = pg_roles.oid)
                 OR EXISTS (SELECT FROM pg_proc WHERE proowner = pg_roles.oid))"
     );
-    assert_eq!(world.count(&mighty).await, 0, "no power but what is granted above");
+    assert_eq!(world.count(&powerful).await, 0, "no rights but those above");
     let elevated = "SELECT string_agg(proname || ' ' || proconfig[1], ', ') FROM pg_proc
                     WHERE pronamespace = 'public'::regnamespace AND prosecdef";
     let trigger = "pastes_verify_content search_path=public, pg_temp";
-    assert_eq!(world.text(elevated).await.as_deref(), Some(trigger), "nothing else is lent");
+    assert_eq!(
+        world.text(elevated).await.as_deref(),
+        Some(trigger),
+        "no other function runs with its owner's rights"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn granting_the_roles_again_takes_away_what_they_should_not_have() {
+async fn granting_the_roles_again_revokes_surplus_rights() {
     let world = world().await;
     world
         .run_sql(

@@ -1,5 +1,5 @@
-//! Least privilege: `cleanupctl migrate --roles`, and each program under a login of its own that
-//! may do its job and nothing else.
+//! Least privilege: `cleanupctl migrate --roles` creates groups, and a login in each group may do
+//! what its program needs and nothing else.
 
 mod exactly;
 #[path = "../support/mod.rs"]
@@ -10,7 +10,7 @@ use support::*;
 use tokio_postgres::{Client, error::SqlState};
 use uuid::Uuid;
 
-/// A world whose database has the roles.
+/// Creates a world whose database has the roles.
 async fn world() -> World {
     let world = World::new().await;
     let migrated = world.program("cleanupctl").args(&["migrate", "--roles"]).output().await;
@@ -18,8 +18,8 @@ async fn world() -> World {
     world
 }
 
-/// A login that is a member of one group. Roles belong to the whole server, hence the name of its
-/// own; it goes with the test.
+/// A login that is a member of one group. Roles belong to the whole server, so its name is unique;
+/// it is dropped with the test.
 struct Login {
     name: String,
     url: String,
@@ -38,12 +38,12 @@ impl Login {
         Self { name, url, maintenance, runtime: tokio::runtime::Handle::current() }
     }
 
-    /// One of the programs, under this login.
+    /// One of the programs, with this login.
     fn program(&self, world: &World, name: &str) -> Process {
         world.program(name).env("DATABASE_URL", &self.url)
     }
 
-    /// Insists that each statement is refused for want of a right.
+    /// Asserts that each statement is refused because of a missing right.
     async fn assert_may_not(&self, statements: &[&str]) {
         let db = connect(&self.url).await;
         for sql in statements {
@@ -68,11 +68,11 @@ impl Drop for Login {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_does_not_see_columns_that_are_none_of_its_business() {
+async fn the_fleet_cannot_read_columns_it_does_not_use() {
     let world = world().await;
     world
         .run_sql(
-            "ALTER TABLE pastes ADD COLUMN author text DEFAULT 'somebody';
+            "ALTER TABLE pastes ADD COLUMN author text DEFAULT 'author';
              ALTER TABLE content ADD COLUMN preview text DEFAULT 'secret'",
         )
         .await;
@@ -93,9 +93,9 @@ async fn the_fleet_does_not_see_columns_that_are_none_of_its_business() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fleet_needs_nothing_of_what_postgres_allows_everybody() {
+async fn the_fleet_needs_no_default_rights_of_public() {
     let world = world().await;
-    // What ops/SECURITY.md says an owner can take away.
+    // The rights that ops/SECURITY.md recommends to revoke.
     world
         .run_sql(&format!(
             "REVOKE CREATE ON SCHEMA public FROM PUBLIC;
@@ -113,17 +113,17 @@ async fn the_fleet_needs_nothing_of_what_postgres_allows_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_of_cleanup_worker_drains_for_real() {
+async fn a_member_of_cleanup_worker_can_drain() {
     let world = world().await;
     let login = Login::member_of(&world, "cleanup_worker").await;
     for n in 0..30 {
         world.put(&format!("p{n}"), &format!("body {}", n % 20), Ago(60.0)).await;
     }
     world.put("live", "body 1", In(3600.0)).await;
-    // A claim of a silent worker, for the sweep at the start.
-    let silent = world.worker().await;
-    let claim = claim_some(&silent, 5).await;
-    silent.decrement(&claim).await.expect("decrement");
+    // A claim of a dead worker, for the sweep at the start.
+    let dead = world.worker().await;
+    let claim = claim_some(&dead, 5).await;
+    dead.decrement(&claim).await.expect("decrement");
     world.expire_leases(7201.0).await;
     let ran = login.program(&world, "cleanup-worker").args(&["run", "--format", "json"]);
     let ran = ran.output().await;
@@ -189,7 +189,7 @@ async fn a_member_of_cleanup_worker_may_do_nothing_else() {
 async fn a_member_of_cleanup_watchdog_resets_and_prunes() {
     let world = world().await;
     let login = Login::member_of(&world, "cleanup_watchdog").await;
-    for code in ["decremented", "claimed", "orphan"] {
+    for code in ["decremented", "claimed", "stranded"] {
         world.put(code, code, Ago(60.0)).await;
     }
     let worker = world.worker().await;
@@ -200,7 +200,7 @@ async fn a_member_of_cleanup_watchdog_resets_and_prunes() {
     world
         .run_sql(
             "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
-                    deletion_initiated_at = now() - interval '3 hours' WHERE short_code = 'orphan';
+                    deletion_initiated_at = now() - interval '3 hours' WHERE short_code = 'stranded';
              INSERT INTO deletion_claims (worker, rows_claimed, claimed_at, finished_at)
              VALUES (gen_random_uuid(), 1, now() - interval '40 days', now() - interval '40 days');
              INSERT INTO pastes (short_code, expires_at, deletion_status, deletion_initiated_at)
@@ -215,7 +215,7 @@ async fn a_member_of_cleanup_watchdog_resets_and_prunes() {
         "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 1";
     assert_eq!(world.count(reset).await, 3);
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 2, "one was pruned");
-    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 3, "the tombstone was purged");
+    assert_eq!(world.count("SELECT count(*) FROM pastes").await, 3, "the tombstone was pruned");
 }
 
 #[tokio::test(flavor = "multi_thread")]

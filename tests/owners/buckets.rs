@@ -1,5 +1,5 @@
-//! Buckets as their owners set them up: versions, locks, another region. `cleanupctl doctor` names what
-//! really happens to a deleted body there, and blames nothing else.
+//! Buckets with versioning, object lock or another region: `cleanupctl doctor` reports what really
+//! happens to a deleted object there, and no wrong cause.
 
 use aws_sdk_s3::types::{
     BucketVersioningStatus, DefaultRetention, ObjectLockConfiguration, ObjectLockEnabled,
@@ -7,7 +7,7 @@ use aws_sdk_s3::types::{
 };
 
 use super::support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     findings::{Findings, diagnose},
     moto::Moto,
     process::Ended,
@@ -37,7 +37,7 @@ async fn versions(world: &World, key: &str) -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_from_before_versioning_was_suspended_stays_and_the_doctor_says_so() {
+async fn an_object_from_before_versioning_was_suspended_stays_and_doctor_reports_it() {
     let world = World::new().await;
     let endpoint = env("S3_ENDPOINT");
     set_versioning(&world, BucketVersioningStatus::Enabled).await;
@@ -53,7 +53,7 @@ async fn a_body_from_before_versioning_was_suspended_stays_and_the_doctor_says_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_object_lock_a_run_succeeds_the_version_stays_and_the_doctor_says_so() {
+async fn under_object_lock_a_run_succeeds_the_version_stays_and_doctor_reports_it() {
     let mut world = World::new().await;
     let moto = Moto::start();
     moto.serve(&mut world).await;
@@ -79,34 +79,34 @@ async fn under_object_lock_a_run_succeeds_the_version_stays_and_the_doctor_says_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_in_another_region_is_named_with_its_region_and_no_credentials_are_blamed() {
+async fn a_bucket_in_another_region_is_reported_with_its_region_and_not_as_bad_credentials() {
     let world = World::new().await;
     world.put("due", "a", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     for (status, code) in [(301, "PermanentRedirect"), (400, "AuthorizationHeaderMalformed")] {
-        s3.mood(Mood::Elsewhere { status, code, region: "eu-central-1" });
+        s3.set_mode(Mode::OtherRegion { status, code, region: "eu-central-1" });
         let findings = doctor(&world, &s3.url).await;
         let words = [&*world.bucket, code, "set AWS_REGION=eu-central-1"];
         findings.assert_says("bucket", "failure", &words);
         assert!(!findings.of("bucket").to_string().contains("credentials"));
         run(&world, &s3.url).await.assert_refused(1, &words);
     }
-    // The same code for a login without a name.
-    s3.mood(Mood::Failing { status: 400, code: "AuthorizationHeaderMalformed" });
+    // The same code without a region: bad credentials.
+    s3.set_mode(Mode::Failing { status: 400, code: "AuthorizationHeaderMalformed" });
     doctor(&world, &s3.url).await.assert_says("bucket", "failure", &["check credentials"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_answered_is_not_said_to_be_silent() {
+async fn a_store_that_answered_is_not_reported_as_unreachable() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let findings = doctor(&world, &s3.url).await;
     findings.assert_says("bucket", "ok", &[]);
     findings.assert_says("versions", "left_out", &["cannot read the versioning"]);
     assert!(!findings.of("versions").to_string().contains("no answer"), "it answered, in its way");
-    s3.mood(Mood::Failing { status: 405, code: "" });
+    s3.set_mode(Mode::Failing { status: 405, code: "" });
     doctor(&world, &s3.url).await.assert_says("versions", "left_out", &["S3 405"]);
-    s3.mood(Mood::Failing { status: 503, code: "ServiceUnavailable" });
+    s3.set_mode(Mode::Failing { status: 503, code: "ServiceUnavailable" });
     let findings = doctor(&world, &s3.url).await;
     findings.assert_says("bucket", "failure", &["S3 is unavailable", "S3 503 ServiceUnavailable"]);
     assert!(!findings.0.stdout().contains("not answer"), "{}", findings.0.stdout());

@@ -1,9 +1,9 @@
-//! Claim ids that would start again (a restore of pastes alone, TRUNCATE … RESTART IDENTITY, logical
-//! replication): they are moved past every id in use before anything is claimed.
+//! Claim ids that would start again (after a restore of pastes alone, TRUNCATE … RESTART IDENTITY, or
+//! logical replication) are moved past every id in use before anything is claimed.
 
 use super::support::{findings::diagnose, *};
 
-/// Pastes that are claimed under an id of which `deletion_claims` knows nothing any more.
+/// Creates a world with a paste that is claimed under an id which `deletion_claims` does not have.
 async fn restored() -> World {
     let world = World::new().await;
     world.put("claimed before", "a", Ago(60.0)).await;
@@ -31,7 +31,7 @@ async fn a_claim_never_gets_the_id_of_rows_that_were_claimed_before_a_restore() 
         carry_out(&worker, &claim).await;
     }
     let kept = "SELECT count(*) FROM pastes WHERE short_code = 'claimed before'";
-    assert_eq!(world.count(kept).await, 1, "rows of another claim were left alone");
+    assert_eq!(world.count(kept).await, 1, "rows of another claim are unchanged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn migrate_moves_claim_ids_every_time_they_are_behind_and_never_back() {
     world.run_sql("SELECT setval('deletion_claims_id_seq', 50)").await;
     assert_eq!(migrate().await, "the schema is current\n");
     assert_eq!(world.count(LAST).await, 50, "never back");
-    // What logical replication leaves: the rows of another server, and a sequence of its own.
+    // Logical replication copies the rows of another server, but not its sequence.
     world
         .run_sql(
             "INSERT INTO deletion_claims (id, worker, rows_claimed, finished_at)
@@ -60,9 +60,10 @@ async fn migrate_moves_claim_ids_every_time_they_are_behind_and_never_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_is_being_made_is_waited_for_before_ids_are_moved() {
+async fn ids_are_moved_only_after_a_claim_in_progress_has_ended() {
     let world = restored().await;
-    // It has taken id 1, and takes more before it ends; a move in between would hand them out again.
+    // It has id 1, and takes more ids before it ends. Moving the sequence in between would hand them
+    // out again.
     let mut claiming = connect(&world.database_url).await;
     let claim = claiming.transaction().await.expect("begin");
     let insert = "INSERT INTO deletion_claims (worker, rows_claimed) VALUES (gen_random_uuid(), 1)";
@@ -78,12 +79,12 @@ async fn a_claim_that_is_being_made_is_waited_for_before_ids_are_moved() {
     assert_eq!(
         world.count(LAST).await,
         5,
-        "they were past the highest by then, and not moved back"
+        "the ids were already past the highest, and were not moved back"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_may_not_move_them_is_told_what_does() {
+async fn a_login_without_the_right_to_move_claim_ids_is_told_to_migrate() {
     let world = restored().await;
     world.run_sql("REVOKE ALL ON SEQUENCE deletion_claims_id_seq FROM cleanup_worker").await;
     world.put("due", "b", Ago(60.0)).await;

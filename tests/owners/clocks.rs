@@ -1,5 +1,5 @@
-//! The server's clock was ahead once: times in the far future hide no paste and no claim for good, make
-//! no count wrong, and every program names them.
+//! Times in the far future, from a server clock that was once ahead: they hide no paste and no claim
+//! forever, make no count wrong, and `cleanupctl doctor` reports them.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::{
     *,
 };
 
-/// Times that a clock or a mistake leaves behind.
+/// Times that a wrong clock or a mistake writes.
 const FUTURE: [&str; 2] = ["now() + interval '10 years'", "'infinity'"];
 const IN_PROGRESS: &str =
     "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_its_worker_had_time_for_another() {
+async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_a_full_lease() {
     for future in FUTURE {
         let world = World::new().await;
         world.put_many(5, 5).await;
@@ -26,14 +26,14 @@ async fn a_claim_with_a_heartbeat_in_the_future_is_reset_after_its_worker_had_ti
         assert_eq!(world.sweep().await.reset.claims, 0, "it may be alive");
         let counts = "SELECT count(*) FROM deletion_claims WHERE heartbeat_at <= now()
                       AND heartbeat_at > now() - interval '1 hour' AND reset_at IS NULL";
-        assert_eq!(world.count(counts).await, 1, "its time begins at the sweep");
+        assert_eq!(world.count(counts).await, 1, "its lease starts at the sweep");
         world.expire_leases(7201.0).await;
         assert_eq!(world.sweep().await.reset.rows, 5);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_that_is_some_seconds_ahead_is_left_alone() {
+async fn a_heartbeat_a_few_seconds_ahead_is_left_unchanged() {
     let world = World::new().await;
     world.put_many(5, 5).await;
     let worker = world.worker().await;
@@ -53,7 +53,11 @@ async fn rows_in_progress_since_the_future_are_reset_after_stuck_after() {
             "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS', deletion_initiated_at = {future}"
         );
         world.run_sql(&marked).await;
-        assert_eq!(world.sweep().await.stranded, 0, "whoever marked them may be at work");
+        assert_eq!(
+            world.sweep().await.stranded,
+            0,
+            "the client that marked them may still be running"
+        );
         let counts = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()
                       AND deletion_initiated_at > now() - interval '1 hour'";
         assert_eq!(world.count(counts).await, 20);
@@ -63,7 +67,7 @@ async fn rows_in_progress_since_the_future_are_reset_after_stuck_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_vanished_claim_from_the_future_come_back() {
+async fn rows_of_a_missing_claim_with_a_time_in_the_future_are_reset() {
     let world = World::new().await;
     world.put_many(10, 10).await;
     let worker = world.worker().await;
@@ -74,7 +78,7 @@ async fn rows_of_a_vanished_claim_from_the_future_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_would_back_off_for_years_is_tried_again_and_no_other_backoff_is_touched() {
+async fn a_backoff_of_years_is_shortened_and_no_other_backoff_is_changed() {
     let world = World::new().await;
     world.put_many(6000, 6000).await;
     let ahead = "UPDATE pastes SET attempts = 1, last_error = 'S3', retry_at = CASE short_code
@@ -88,13 +92,13 @@ async fn a_paste_that_would_back_off_for_years_is_tried_again_and_no_other_backo
     world.sweep().await;
     let hidden = "SELECT count(*) FROM pastes
                   WHERE retry_at > now() + interval '16 minutes' AND retry_at < 'infinity'";
-    assert_eq!(world.count(hidden).await, 0, "one sweep brings all of them back");
+    assert_eq!(world.count(hidden).await, 0, "one sweep corrects all of them");
     assert_eq!(world.text(others).await, before);
-    assert_eq!(world.count(ATTEMPTS).await, 6000, "at no cost");
+    assert_eq!(world.count(ATTEMPTS).await, 6000, "without another attempt");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_waits_for_its_content_row_since_the_future_is_put_back() {
+async fn a_deferred_paste_with_a_time_in_the_future_is_reset() {
     let world = World::new().await;
     world.put("deferred", "a", Ago(60.0)).await;
     let deferred = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
@@ -111,7 +115,7 @@ async fn a_paste_that_waits_for_its_content_row_since_the_future_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tombstone_from_the_future_is_not_kept_for_good() {
+async fn a_tombstone_from_the_future_is_not_kept_forever() {
     let world = World::new().await;
     world.put_many(5, 5).await;
     world
@@ -122,14 +126,14 @@ async fn a_tombstone_from_the_future_is_not_kept_for_good() {
         .await;
     world.sweep().await;
     let counts = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()";
-    assert_eq!(world.count(counts).await, 5, "its retention begins at the sweep");
+    assert_eq!(world.count(counts).await, 5, "its retention starts at the sweep");
 }
 
 const AHEAD: &str = "UPDATE content SET created_at = now() + interval '10 years'";
 const CREATED_LATER: &str = "SELECT count(*) FROM content WHERE created_at > now()";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_decrement() {
+async fn content_created_in_the_future_is_recounted_once_and_not_at_every_decrement() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
@@ -143,7 +147,7 @@ async fn content_created_in_the_future_is_counted_anew_once_and_not_at_every_dec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_stored_again_while_the_clock_was_ahead_keeps_its_right_count() {
+async fn content_stored_again_while_the_clock_was_ahead_keeps_its_correct_count() {
     let world = World::new().await;
     world.put("one", "shared", Ago(60.0)).await;
     world.put("two", "shared", Ago(50.0)).await;
@@ -207,10 +211,10 @@ async fn pastes_that_expired_at_minus_infinity_are_shown_and_erased() {
     settings.postgres.url = Some(secrecy::SecretString::from(world.watchdog_url.clone()));
     let watchdog = Watchdog::start(Arc::new(settings)).await.expect("watchdog");
     watchdog.tick().await.expect("a tick");
-    watchdog.take_snapshot().await.expect("the figures of /metrics, without which /readyz fails");
+    watchdog.take_snapshot().await.expect("a snapshot, which /readyz needs");
     assert!(watchdog.metrics().render().contains("cleanup_backlog_pastes 2"));
     let ended = run(&world).await;
-    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &2.into()), "{}", ended.stderr());
+    assert_deleted(&ended, 2);
     assert_eq!(world.read("never").await.as_deref(), Some("c"));
     world.assert_drained().await;
 }

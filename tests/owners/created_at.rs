@@ -3,7 +3,7 @@
 use super::{support::*, *};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_without_a_time_is_decremented_as_any_other() {
+async fn content_without_created_at_is_decremented_like_any_other() {
     let world = World::new().await;
     world.put_many(60, 30).await;
     world

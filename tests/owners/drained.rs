@@ -1,8 +1,8 @@
-//! "Drained" is true, and what is said about the watchdog, too.
+//! What a run and the commands report about dead workers and the watchdog is true.
 
 use super::{support::*, *};
 
-async fn said_by(world: &World, args: &[&str]) -> String {
+async fn output_of(world: &World, args: &[&str]) -> String {
     let ended = world.program("cleanupctl").args(args).output().await;
     ended.stdout()
 }
@@ -18,19 +18,23 @@ async fn a_run_is_not_drained_while_a_dead_worker_holds_expired_pastes() {
     assert_eq!(ended.code(), 3, "{}", ended.stderr());
     assert_eq!(ended.json()["stopped_because"], "dead_worker");
     assert_eq!(ended.json()["rows_deleted"], 10);
-    let said = ended.stderr();
+    let stderr = ended.stderr();
     for words in
         ["20 pastes are claimed by worker", &dead.id.to_string(), "no watchdog has ever run"]
     {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
     world.expire_leases(7201.0).await;
     let ended = run(&world).await;
-    assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "its start resets them");
+    assert_eq!(
+        (ended.code(), world.count(LEFT).await),
+        (0, 0),
+        "the sweep at its start resets them"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_of_workers_that_live_are_no_reason_to_say_so() {
+async fn a_run_is_drained_while_live_workers_hold_claims() {
     let world = World::new().await;
     world.put_many(30, 30).await;
     let alive = world.worker().await;
@@ -40,27 +44,27 @@ async fn claims_of_workers_that_live_are_no_reason_to_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_promises_a_watchdog_that_does_not_run() {
+async fn no_command_promises_a_reset_while_no_watchdog_runs() {
     let world = World::new().await;
     world.bind().await;
     world.put("stuck", "stuck", Ago(60.0)).await;
     let dead = world.worker().await;
     claim_some(&dead, 1).await;
     world.expire_leases(600.0).await;
-    let everybody: [&[&str]; 3] = [&["status"], &["doctor"], &["explain", "stuck"]];
-    for args in everybody {
-        let said = said_by(&world, args).await;
-        assert!(said.contains("no watchdog has ever run"), "{args:?}: {said}");
+    let commands: [&[&str]; 3] = [&["status"], &["doctor"], &["explain", "stuck"]];
+    for args in commands {
+        let output = output_of(&world, args).await;
+        assert!(output.contains("no watchdog has ever run"), "{args:?}: {output}");
     }
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(once.code(), 0, "{}", once.stderr());
-    for args in everybody {
-        let said = said_by(&world, args).await;
-        assert!(said.contains("the watchdog resets it in 1h"), "{args:?}: {said}");
+    for args in commands {
+        let output = output_of(&world, args).await;
+        assert!(output.contains("the watchdog resets it in 1h"), "{args:?}: {output}");
     }
     world.run_sql("UPDATE cleanup_fleet SET watchdog_at = now() - interval '5 hours'").await;
-    for args in everybody {
-        let said = said_by(&world, args).await;
-        assert!(said.contains("no watchdog has run for 5h"), "{args:?}: {said}");
+    for args in commands {
+        let output = output_of(&world, args).await;
+        assert!(output.contains("no watchdog has run for 5h"), "{args:?}: {output}");
     }
 }

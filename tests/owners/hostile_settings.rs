@@ -1,25 +1,25 @@
-//! Settings that somebody gave the login or the database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`)
-//! neither stop a program nor change what it does.
+//! Settings of the login or the database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`) neither stop a
+//! program nor change what it does.
 
 use super::{
     run,
     support::{
-        adopted::{SEEDS_TABLES, migrate_well, plain_put, world_with},
+        adopted::{EXISTING_TABLES, migrate_ok, plain_put, world_with},
         findings::diagnose,
         *,
     },
 };
 
-/// What these would do to a session that does not set its own.
+/// Grouped by what they would do to a session that does not set its own values.
 const HOSTILE: [(&str, &str); 42] = [
-    // Ends the session, the statement or the transaction.
+    // End the session, the statement or the transaction.
     ("idle_session_timeout", "1ms"),
     ("statement_timeout", "1ms"),
     ("lock_timeout", "1ms"),
     ("idle_in_transaction_session_timeout", "1ms"),
     ("transaction_timeout", "1ms"),
     ("exit_on_error", "on"),
-    // Changes what the catalog says, how statements are read and values are written.
+    // Change what the catalog returns, how statements are parsed and values are printed.
     ("quote_all_identifiers", "on"),
     ("standard_conforming_strings", "off"),
     ("backslash_quote", "off"),
@@ -32,14 +32,14 @@ const HOSTILE: [(&str, &str); 42] = [
     ("TimeZone", "Asia/Kathmandu"),
     ("xmloption", "document"),
     ("search_path", "nowhere, public, pg_catalog"),
-    // Changes what a transaction sees, and whether its COMMIT stays.
+    // Change what a transaction sees, and whether its COMMIT survives a crash.
     ("default_transaction_isolation", "serializable"),
     ("default_transaction_deferrable", "on"),
     ("synchronous_commit", "off"),
     ("row_security", "on"),
     ("session_replication_role", "replica"),
     ("client_min_messages", "error"),
-    // Makes plans dear, or functions strict.
+    // Make plans expensive, or functions strict.
     ("enable_seqscan", "off"),
     ("enable_indexscan", "off"),
     ("enable_indexonlyscan", "off"),
@@ -60,10 +60,10 @@ const HOSTILE: [(&str, &str); 42] = [
     ("temp_tablespaces", "nowhere"),
 ];
 
-/// For every session that begins from now on.
+/// Applies the settings to every session that starts from now on.
 async fn set(world: &World, settings: &[(&str, &str)]) {
     for (name, value) in settings {
-        // Some came or went with a version of Postgres.
+        // Some exist only in some versions of Postgres.
         let known = "SELECT count(*) FROM pg_settings WHERE name = $1 OR $1 LIKE 'plpgsql.%'";
         if world.count_with(known, &[name]).await > 0 {
             let value = value.split(", ").map(|part| format!("'{part}'")).collect::<Vec<_>>();
@@ -73,7 +73,7 @@ async fn set(world: &World, settings: &[(&str, &str)]) {
     }
 }
 
-/// A paste that a worker claimed, and then died; and a claim whose figures nobody has counted yet.
+/// Leaves a paste claimed by a dead worker, and a finished claim that is not in the totals yet.
 async fn leave_behind(world: &World) {
     plain_put(world, "held", "now() - interval '1 hour'").await;
     world
@@ -91,9 +91,9 @@ async fn leave_behind(world: &World) {
         .await;
 }
 
-/// Everything that the programs do, on tables that no migration has seen.
-async fn assert_unimpressed(settings: &[(&str, &str)]) {
-    let world = world_with(SEEDS_TABLES).await;
+/// Asserts that migrate, run, watchdog, audit, doctor, status and explain work under these settings.
+async fn assert_unaffected(settings: &[(&str, &str)]) {
+    let world = world_with(EXISTING_TABLES).await;
     for n in 0..20 {
         plain_put(&world, &format!("due{n}"), "now() - interval '1 hour'").await;
     }
@@ -104,8 +104,8 @@ async fn assert_unimpressed(settings: &[(&str, &str)]) {
         assert_eq!(ended.code(), 0, "{program} {args:?}: {}{}", ended.stdout(), ended.stderr());
         ended
     };
-    migrate_well(&world, &[]).await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ran = run(&world).await;
     assert_eq!(ran.code(), 0, "{}", ran.stderr());
     assert_eq!(ran.json()["rows_deleted"], 20);
@@ -113,10 +113,10 @@ async fn assert_unimpressed(settings: &[(&str, &str)]) {
     done("cleanup-watchdog", &["--once"]).await;
     let held = "SELECT deletion_status FROM pastes WHERE short_code = 'held'";
     assert_eq!(world.text(held).await.as_deref(), Some("NOT_EXPIRED"), "the claim was reset");
-    world.run_sql("UPDATE content SET ref_count = 5 WHERE s3_key = 'bodies/live'").await;
+    world.run_sql("UPDATE content SET ref_count = 5 WHERE s3_key = 'objects/live'").await;
     let audited = done("cleanupctl", &["audit", "--repair", "--format", "json"]).await;
     assert_eq!(audited.json()["wrong_counts"], 1, "{}", audited.stdout());
-    // Postgres itself complains of the tablespaces, at level INFO.
+    // Postgres itself reports the missing tablespaces, at level INFO.
     let doctor = world.program("cleanupctl").env("CLEANUP_LOG_FILTER", "error");
     diagnose(doctor).await.assert_only(0, &["durability"]);
     done("cleanupctl", &["status"]).await;
@@ -134,6 +134,6 @@ async fn assert_unimpressed(settings: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_the_database_sets_for_its_sessions_every_program_does_its_work() {
-    assert_unimpressed(&HOSTILE).await;
+async fn every_program_works_under_hostile_session_settings() {
+    assert_unaffected(&HOSTILE).await;
 }

@@ -1,4 +1,4 @@
-//! After a finish no row carries the claim's id any more, whatever triggers and other people do.
+//! After a finish no row has the claim's id, whatever triggers and other clients do.
 
 use paste_cleanup::{
     claim::Claim,
@@ -8,14 +8,14 @@ use paste_cleanup::{
 
 use super::{
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         *,
     },
     *,
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_that_swallows_deletes_is_named_and_makes_no_count_wrong() {
+async fn a_trigger_that_swallows_deletes_is_reported_and_makes_no_count_wrong() {
     let world = World::new().await;
     for n in 0..30 {
         world.put(&format!("p{n}"), "shared", Ago(60.0)).await;
@@ -27,8 +27,8 @@ async fn a_trigger_that_swallows_deletes_is_named_and_makes_no_count_wrong() {
         let ended = run(&world).await;
         assert_eq!(ended.code(), 1, "night {night}: {}", ended.stderr());
         assert!(ended.stderr().contains("swallows it"), "{}", ended.stderr());
-        let held = "SELECT ref_count::bigint FROM content";
-        assert_eq!(world.count(held).await, 2, "night {night}: the two that live");
+        let count = "SELECT ref_count::bigint FROM content";
+        assert_eq!(world.count(count).await, 2, "night {night}: the two live pastes");
         assert_eq!(world.count("SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL").await, 0);
         world.end_backoff().await;
     }
@@ -39,7 +39,7 @@ async fn a_trigger_that_swallows_deletes_is_named_and_makes_no_count_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_few_swallowed_deletes_cost_these_rows_alone() {
+async fn swallowed_deletes_fail_only_their_own_rows() {
     let world = World::new().await;
     world.put_many(50, 50).await;
     let soft = "IF OLD.short_code LIKE '%5' THEN RETURN NULL; END IF; RETURN OLD;";
@@ -47,15 +47,15 @@ async fn a_few_swallowed_deletes_cost_these_rows_alone() {
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!((ended.json()["rows_deleted"].as_i64(), world.count(LEFT).await), (Some(45), 5));
-    let resolved = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+    let failed = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
                    AND content_hash IS NULL AND attempts > 0 AND last_error LIKE '%swallows it%'";
-    assert_eq!(world.count(resolved).await, 5);
+    assert_eq!(world.count(failed).await, 5);
     assert_eq!(world.count("SELECT count(*) FROM content").await, 0);
 }
 
-/// A worker that holds its only batch in S3, while the test does something to its rows.
-async fn while_it_is_in_s3(world: &World, mood: Mood, sql: &str) -> process::Ended {
-    let s3 = FaultyS3::start(world, Mood::Holding).await;
+/// Runs a worker, and executes `sql` while S3 holds its only batch.
+async fn run_with_sql_during_its_batch(world: &World, mode: Mode, sql: &str) -> process::Ended {
+    let s3 = FaultyS3::start(world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json"])
@@ -63,31 +63,31 @@ async fn while_it_is_in_s3(world: &World, mood: Mood, sql: &str) -> process::End
         .start();
     s3.called(1).await;
     world.run_sql(sql).await;
-    s3.mood(mood);
+    s3.set_mode(mode);
     s3.let_go();
     worker.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pastes_that_something_else_deletes_meanwhile_are_counted_and_named() {
+async fn pastes_that_another_client_deletes_during_a_batch_are_counted_and_logged() {
     let world = World::new().await;
     for n in 0..10 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let delete = "DELETE FROM pastes WHERE short_code IN ('p3', 'p4')";
-    let ended = while_it_is_in_s3(&world, Mood::Fine, delete).await;
+    let ended = run_with_sql_during_its_batch(&world, Mode::Normal, delete).await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!((&ended.json()["rows_deleted"], &ended.json()["rows_gone"]), (&8.into(), &2.into()));
-    let said = ended.stderr();
+    let stderr = ended.stderr();
     assert!(
-        said.contains("another program deleted 2 of its pastes") && said.contains("p3"),
-        "{said}"
+        stderr.contains("another program deleted 2 of its pastes") && stderr.contains("p3"),
+        "{stderr}"
     );
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_in_progress_cannot_get_another_short_code() {
+async fn the_short_code_of_a_paste_in_progress_cannot_be_changed() {
     let world = World::new().await;
     world.put("old-name", "a", Ago(60.0)).await;
     let worker = world.worker().await;
@@ -100,12 +100,12 @@ async fn a_paste_in_progress_cannot_get_another_short_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_whose_paste_was_deleted_is_remembered_by_another_paste() {
+async fn a_refused_object_whose_paste_was_deleted_becomes_pending_on_another_paste() {
     let world = World::new().await;
     let key = world.put("owner", "refused", Ago(61.0)).await;
     world.put("other", "fine", Ago(60.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
-    s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
+    s3.set_mode(Mode::Refusing { text: key.clone(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -113,19 +113,19 @@ async fn a_refused_object_whose_paste_was_deleted_is_remembered_by_another_paste
     world.run_sql("DELETE FROM pastes WHERE short_code = 'owner'").await;
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((finished.rows, finished.gone, finished.failed.len()), (0, 1, 1));
-    let owed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'other'";
-    assert_eq!(world.text(owed).await, Some(key));
+    let pending = "SELECT pending_s3_key FROM pastes WHERE short_code = 'other'";
+    assert_eq!(world.text(pending).await, Some(key));
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
+async fn a_refused_object_without_any_paste_left_stays_pending_on_its_claim() {
     let world = World::new().await;
     let key = world.put("owner", "refused", Ago(61.0)).await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
-    s3.mood(Mood::Refusing { text: key.clone(), code: "ObjectLocked" });
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
+    s3.set_mode(Mode::Refusing { text: key.clone(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -136,10 +136,10 @@ async fn a_refused_object_without_any_paste_left_is_remembered_by_its_claim() {
     assert_eq!(world.text(kept).await, Some(key.clone()));
     world.run_sql("UPDATE deletion_claims SET finished_at = '2020-01-01', counted = true").await;
     prune(&world.watchdog_pool(), &world.settings).await.expect("prune");
-    assert_eq!(world.text(kept).await, Some(key), "and it is never pruned");
+    assert_eq!(world.text(kept).await, Some(key), "it is never pruned");
 }
 
-/// Three pastes with objects that S3 refuses to delete, and one that it deletes; up to their finish.
+/// Claims three pastes with objects that S3 refuses to delete, and performs all steps before finish.
 async fn refused_objects(
     world: &World,
     s3: &FaultyS3,
@@ -147,7 +147,7 @@ async fn refused_objects(
     for n in 1..=3 {
         world.put(&format!("p{n}"), &format!("refused {n}"), Ago(60.0)).await;
     }
-    s3.mood(Mood::Refusing { text: "/".into(), code: "ObjectLocked" });
+    s3.set_mode(Mode::Refusing { text: "/".into(), code: "ObjectLocked" });
     let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
     let claim = claim_some(&worker, 10).await;
     let decremented = worker.decrement(&claim).await.expect("decrement");
@@ -156,9 +156,9 @@ async fn refused_objects(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_whose_paste_is_locked_keeps_no_other_paste_in_its_claim() {
+async fn a_refused_object_whose_paste_is_locked_strands_no_other_paste() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let (worker, claim, objects) = refused_objects(&world, &s3).await;
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
@@ -166,20 +166,20 @@ async fn a_refused_object_whose_paste_is_locked_keeps_no_other_paste_in_its_clai
     holding.batch_execute(lock).await.expect("lock");
     let finished = worker.finish(&claim, &objects, &Default::default()).await.expect("finish");
     assert_eq!((finished.rows, finished.failed.len()), (0, 3));
-    let back = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+    let reset = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
                 AND pending_s3_key IS NOT NULL";
-    assert_eq!(world.count(back).await, 2);
+    assert_eq!(world.count(reset).await, 2);
     holding.rollback().await.expect("let go");
-    assert_eq!((world.sweep().await.stranded, world.count(back).await), (1, 3));
+    assert_eq!((world.sweep().await.stranded, world.count(reset).await), (1, 3));
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_object_whose_paste_cannot_be_changed_keeps_no_other_paste_in_its_claim() {
+async fn a_refused_object_whose_paste_cannot_be_updated_strands_no_other_paste() {
     let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mood::Fine).await;
+    let s3 = FaultyS3::start(&world, Mode::Normal).await;
     let (worker, claim, objects) = refused_objects(&world, &s3).await;
     let held = "IF OLD.short_code = 'p2' THEN RAISE EXCEPTION 'held'; END IF; RETURN NEW;";
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", held).await;

@@ -1,10 +1,11 @@
-//! Forgotten transactions: what they hold waits for them, uncounted, and nothing else does.
+//! Forgotten transactions: rows that they lock wait for them without losing an attempt, and no other
+//! row does.
 
 use tokio_postgres::Transaction;
 
 use super::{
     support::{
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         *,
     },
     *,
@@ -21,7 +22,7 @@ async fn lock(transaction: &Transaction<'_>, sql: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
+async fn a_locked_content_row_delays_only_its_own_pastes() {
     let world = World::new().await;
     world.put_many(300, 100).await;
     let mut forgotten = connect(&world.database_url).await;
@@ -36,12 +37,12 @@ async fn a_locked_content_row_keeps_its_own_pastes_waiting_and_no_others() {
     holding.rollback().await.expect("let go");
     world.end_deferral().await;
     let ended = run(&world).await;
-    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &3.into()), "{}", ended.stderr());
+    assert_deleted(&ended, 3);
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_released_although_another_transaction_holds_a_content_row() {
+async fn a_claim_is_released_while_another_transaction_locks_a_content_row() {
     let world = World::new().await;
     world.put_many(20, 10).await;
     let worker = world.worker().await;
@@ -60,10 +61,10 @@ async fn a_claim_is_released_although_another_transaction_holds_a_content_row() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
+async fn deferred_rows_do_not_keep_stranded_rows_from_being_reset() {
     let world = World::new().await;
     world.put("waits", "held", Ago(60.0)).await;
-    world.put("stray", "free", Ago(60.0)).await;
+    world.put("stranded", "free", Ago(60.0)).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 2).await;
     let mut forgotten = connect(&world.database_url).await;
@@ -72,7 +73,7 @@ async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
     worker.release(claim.fence, "a test").await.expect("release");
     let mark = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
                                   deletion_initiated_at = now() - interval '3 hours'
-                WHERE short_code = 'stray'";
+                WHERE short_code = 'stranded'";
     world.run_sql(mark).await;
     world.end_deferral().await;
     assert_eq!((world.sweep().await.stranded, world.count(WAITING).await), (1, 1));
@@ -80,7 +81,7 @@ async fn rows_that_must_still_wait_keep_no_other_stray_row_from_coming_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_insert_that_refers_to_a_paste_keeps_that_paste_and_no_other() {
+async fn an_uncommitted_insert_that_references_a_paste_delays_only_that_paste() {
     let world = World::new().await;
     world.put_many(300, 300).await;
     world
@@ -102,14 +103,14 @@ async fn an_open_insert_that_refers_to_a_paste_keeps_that_paste_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again() {
+async fn a_paste_row_locked_at_finish_stays_and_is_not_decremented_again() {
     let world = World::new().await;
     for n in 0..20 {
         world.put(&format!("p{n}"), "shared", Ago(60.0)).await;
     }
     world.put("own", "own", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
-    let s3 = FaultyS3::start(&world, Mood::Holding).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json"])
@@ -119,20 +120,24 @@ async fn a_paste_row_that_another_transaction_holds_stays_and_never_counts_again
     let mut forgotten = connect(&world.database_url).await;
     let holding = forgotten.transaction().await.expect("begin");
     lock(&holding, "SELECT FROM pastes WHERE short_code = 'p7' FOR UPDATE").await;
-    s3.mood(Mood::Fine);
+    s3.set_mode(Mode::Normal);
     s3.let_go();
     let ended = worker.end().await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!((&ended.json()["rows_deleted"], world.count(OPEN_CLAIMS).await), (&20.into(), 0));
     holding.rollback().await.expect("let go");
     let ended = run(&world).await;
-    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
-    assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1, "the live one");
+    assert_deleted(&ended, 1);
+    assert_eq!(
+        world.count("SELECT ref_count::bigint FROM content").await,
+        1,
+        "the reference of the live paste"
+    );
     world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paste_that_is_locked_with_its_content_keeps_its_batch_for_no_step_timeout() {
+async fn a_paste_locked_together_with_its_content_does_not_delay_its_batch() {
     let world = World::new().await;
     world.put_many(100, 100).await;
     let worker = world.worker().await;
@@ -141,7 +146,7 @@ async fn a_paste_that_is_locked_with_its_content_keeps_its_batch_for_no_step_tim
     let holding = forgotten.transaction().await.expect("begin");
     lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
     lock(&holding, "SELECT FROM pastes WHERE short_code = 'p00000007' FOR UPDATE").await;
-    // Nothing is decremented, so that the locked row keeps its reference in a claim that ends.
+    // Nothing is decremented, so that the locked row keeps its reference when the claim ends.
     let error = worker.decrement(&claim).await.expect_err("cannot be decremented whole");
     assert!(error.to_string().contains("lock timeout"), "{error}");
     let reset = worker.release(claim.fence, "a test").await.expect("release");

@@ -1,5 +1,5 @@
-//! Tables and stores that other people own: their triggers, constraints, locks, renames and restores
-//! stop nothing, cost no innocent paste anything, and make no count wrong.
+//! Tables and stores with another owner: the owner's triggers, constraints, locks, renames and
+//! restores do not stop the fleet, fail only the rows they concern, and make no count wrong.
 
 mod altered;
 mod buckets;
@@ -30,7 +30,7 @@ mod wrong_tables;
 
 use support::*;
 
-/// A run of a real worker process, with its JSON summary.
+/// Runs a worker process to its end, with a JSON summary.
 async fn run(world: &World) -> process::Ended {
     run_with(world, &[]).await
 }
@@ -40,11 +40,18 @@ async fn run_with(world: &World, args: &[&str]) -> process::Ended {
     world.program("cleanup-worker").args(&run).args(args).output().await
 }
 
-/// A trigger of the owner's on pastes, with this as its body.
-async fn trigger(world: &World, when: &str, body: &str) {
+/// Asserts that the run succeeded and deleted this many pastes.
+#[track_caller]
+fn assert_deleted(ended: &process::Ended, pastes: usize) {
+    let deleted = &ended.json()["rows_deleted"];
+    assert_eq!((ended.code(), deleted), (0, &pastes.into()), "{}", ended.stderr());
+}
+
+/// Creates a trigger of the owner, with this text between BEGIN and END.
+async fn trigger(world: &World, when: &str, code: &str) {
     let sql = format!(
         "CREATE FUNCTION owners_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN {body} END $$;
+         BEGIN {code} END $$;
          CREATE TRIGGER owners_trigger {when} EXECUTE FUNCTION owners_trigger()"
     );
     world.run_sql(&sql).await;
@@ -52,7 +59,7 @@ async fn trigger(world: &World, when: &str, body: &str) {
 
 const LEFT: &str = "SELECT count(*) FROM pastes";
 const ATTEMPTS: &str = "SELECT coalesce(sum(attempts), 0) FROM pastes";
-/// Counts that are not the number of pastes with that content.
+/// The number of content rows whose count is not the number of pastes that reference them.
 const WRONG_COUNTS: &str = "SELECT count(*) FROM content c
     WHERE ref_count <> (SELECT count(*) FROM pastes p
                         WHERE p.content_hash = c.content_hash AND deletion_status <> 'DELETED')";

@@ -1,4 +1,5 @@
-//! Content that is mostly missing is kept elsewhere: deleting the pastes would leave it behind.
+//! If most content rows are missing, content is probably kept in other tables, and deleting the pastes
+//! would leave their objects behind: the safety brake stops the run.
 
 use super::{support::*, *};
 
@@ -14,13 +15,13 @@ async fn without_content(missing: i32, whole: i32) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_much_content_is_missing_the_run_stops_before_it_deletes_any_of_it() {
+async fn a_run_stops_before_its_first_claim_when_much_content_is_missing() {
     let world = without_content(150, 50).await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 4, "{}", ended.stderr());
     assert_eq!(ended.json()["stopped_because"], "brake");
-    let said = ended.stderr();
-    assert!(said.contains("150 of 200 pastes have no content row"), "{said}");
+    let stderr = ended.stderr();
+    assert!(stderr.contains("150 of 200 pastes have no content row"), "{stderr}");
     assert_eq!((world.count(LEFT).await, world.count(ATTEMPTS).await), (200, 0));
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0, "nothing was claimed");
     let ended = run_with(&world, &["--override-brake"]).await;
@@ -28,7 +29,7 @@ async fn when_much_content_is_missing_the_run_stops_before_it_deletes_any_of_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_comes_upon_missing_content_later_gives_its_pastes_back_as_they_were() {
+async fn a_run_that_finds_missing_content_later_releases_those_pastes_unchanged() {
     let world = without_content(0, 1300).await;
     world
         .run_sql(
@@ -41,14 +42,14 @@ async fn a_run_that_comes_upon_missing_content_later_gives_its_pastes_back_as_th
     let whole = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL AND attempts = 0
                  AND deletion_status = 'NOT_EXPIRED'";
     assert_eq!((world.count(LEFT).await, world.count(whole).await), (300, 300));
-    assert_eq!(run(&world).await.code(), 4, "nor does the next one delete them");
+    assert_eq!(run(&world).await.code(), 4, "the next run does not delete them either");
     assert_eq!(world.count(LEFT).await, 300);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_content_is_added_up_over_all_batches() {
+async fn missing_content_is_summed_over_all_batches() {
     let world = without_content(150, 50).await;
-    // Behind so many others that nobody looks that far at the start.
+    // Behind so many other pastes that the sample at the start does not include them.
     world
         .run_sql(
             "INSERT INTO pastes (short_code, expires_at)
@@ -57,11 +58,11 @@ async fn missing_content_is_added_up_over_all_batches() {
         .await;
     let ended = run_with(&world, &["--batch-size", "20", "--concurrency", "4"]).await;
     assert_eq!(ended.code(), 4, "{}", ended.stderr());
-    assert!(world.count(LEFT).await >= 50, "no more than a hundred went");
+    assert!(world.count(LEFT).await >= 50, "at most a hundred were deleted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_little_missing_content_is_drift_and_no_reason_to_stop() {
+async fn a_little_missing_content_is_drift_and_does_not_stop_the_run() {
     let world = without_content(20, 30).await;
     let ended = run(&world).await;
     assert_eq!((ended.code(), &ended.json()["drift_repaired"]), (0, &20.into()));

@@ -1,26 +1,26 @@
-//! What the owner of the tables has added or lost is named by `cleanupctl doctor` and `cleanupctl
-//! migrate`, before the first run meets it.
+//! `cleanupctl doctor` and `cleanupctl migrate` report what the owner has added to the tables, or lost
+//! from them, before the first run fails on it.
 
 use super::support::{findings::diagnose, process::Ended, *};
 
-/// Insists on success with these warnings.
+/// Asserts that the migration succeeded with these warnings.
 #[track_caller]
 fn assert_warns(migrated: &Ended, words: &[&str]) {
-    let said = migrated.stderr();
-    assert_eq!(migrated.code(), 0, "{said}");
+    let stderr = migrated.stderr();
+    assert_eq!(migrated.code(), 0, "{stderr}");
     for word in ["warning: "].iter().chain(words) {
-        assert!(said.contains(word), "{word:?} is not in {said:?}");
+        assert!(stderr.contains(word), "{word:?} is not in {stderr:?}");
     }
 }
 
 #[track_caller]
-fn assert_says(text: &serde_json::Value, words: &[&str]) {
+fn assert_contains(text: &serde_json::Value, words: &[&str]) {
     let text = text.as_str().expect("text");
     words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in {text:?}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn triggers_and_rules_that_can_stop_the_cleanup_are_named_by_doctor_and_migrate() {
+async fn triggers_and_rules_that_can_stop_the_cleanup_are_reported_by_doctor_and_migrate() {
     let world = World::new().await;
     let harmless = "
         CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
@@ -52,7 +52,7 @@ async fn triggers_and_rules_that_can_stop_the_cleanup_are_named_by_doctor_and_mi
     assert_warns(&migrated, &[named[0], named[2], named[3]]);
 }
 
-/// A table with a foreign key to pastes, and this after it.
+/// Returns SQL that creates a table with a foreign key to pastes, followed by `more`.
 fn referencing(table: &str, more: &str) -> String {
     format!(
         "CREATE TABLE {table} (code text CONSTRAINT {table}_fkey REFERENCES pastes ON DELETE CASCADE,
@@ -61,7 +61,7 @@ fn referencing(table: &str, more: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_key_without_an_index_is_named_with_the_statement_that_helps() {
+async fn a_foreign_key_without_an_index_is_reported_with_the_statement_that_creates_it() {
     let world = World::new().await;
     let keys = "
         CREATE TABLE \"Views\" (\"Code\" text CONSTRAINT v REFERENCES pastes ON DELETE CASCADE);
@@ -87,9 +87,9 @@ async fn a_foreign_key_without_an_index_is_named_with_the_statement_that_helps()
         "CREATE INDEX CONCURRENTLY ON \"Views\" (\"Code\")",
     ];
     let found = findings.of("tables");
-    assert_says(&found["found"], &named);
-    assert_says(&found["remedy"], &remedies);
-    assert!(!found["remedy"].to_string().contains("log_1"), "it has its index: {found}");
+    assert_contains(&found["found"], &named);
+    assert_contains(&found["remedy"], &remedies);
+    assert!(!found["remedy"].to_string().contains("log_1"), "it has an index: {found}");
     let migrated = world.program("cleanupctl").args(&["migrate"]).output().await;
     assert_warns(&migrated, &[&named[..], &remedies].concat());
     for remedy in remedies {
@@ -134,7 +134,7 @@ async fn an_index_counts_for_a_foreign_key_only_if_a_deletion_can_use_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migrate() {
+async fn doctor_and_migrate_warn_of_pastes_without_content_with_their_number() {
     let world = World::new().await;
     world.put_many(400, 400).await;
     let lose = |rows: i32| {
@@ -154,7 +154,7 @@ async fn pastes_without_content_are_a_warning_with_figures_from_doctor_and_migra
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_a_crash_would_empty_is_named_by_doctor_and_migrate() {
+async fn an_unlogged_table_is_reported_by_doctor_and_migrate() {
     let world = World::new().await;
     world.run_sql("ALTER TABLE pastes SET UNLOGGED; ALTER TABLE content SET UNLOGGED").await;
     let findings = diagnose(world.program("cleanupctl")).await;

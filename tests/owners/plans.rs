@@ -1,4 +1,4 @@
-//! No statement of a batch costs more than its rows do, however little the planner knows.
+//! The work of every statement of a batch grows with its rows, whatever the planner's statistics.
 
 use super::support::{
     work::{Statistics, fill, measure},

@@ -1,5 +1,5 @@
-//! A Redis that somebody else runs: a replica, a node of a cluster, or a login with few rights cannot
-//! serve the claim lock, and `cleanupctl doctor` says why.
+//! A Redis that cannot serve the claim lock (a replica, a node of a cluster, a login with few rights):
+//! `cleanupctl doctor` reports why.
 
 use super::support::{
     findings::{Findings, diagnose},
@@ -12,7 +12,7 @@ async fn doctor(world: &World, url: &str, when_unavailable: &str) -> Findings {
     diagnose(doctor.env("CLEANUP_LOCK_WHEN_UNAVAILABLE", when_unavailable)).await
 }
 
-/// Insists on a warning, and on a failure where workers wait for the lock.
+/// Asserts a warning with these words, or a failure if workers wait for the lock.
 async fn assert_found(redis: &Redis, words: &[&str]) {
     let world = World::new().await;
     for (when_unavailable, code, verdict) in [("proceed", 0, "warning"), ("wait", 1, "failure")] {
@@ -23,7 +23,7 @@ async fn assert_found(redis: &Redis, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_a_replica_is_named_with_its_master() {
+async fn a_redis_replica_is_reported_with_its_master() {
     let master = Redis::start().await;
     let port = master.port().to_string();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]).await;
@@ -37,7 +37,7 @@ async fn a_redis_that_is_a_replica_is_named_with_its_master() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_is_a_node_of_a_cluster_is_named() {
+async fn a_redis_cluster_node_is_reported() {
     let file = format!("nodes-{}.conf", uuid::Uuid::new_v4().simple());
     let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", &file];
     let node = Redis::start_with(&cluster).await;
@@ -45,7 +45,7 @@ async fn a_redis_that_is_a_node_of_a_cluster_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_may_not_run_the_script_which_releases_the_lock_is_told_what_it_lacks() {
+async fn a_login_that_may_not_run_the_release_script_is_told_which_rights_it_lacks() {
     let world = World::new().await;
     let few = ["--user", "night", "on", ">secret", "~paste-cleanup:*", "+@all", "-@scripting"];
     let login = |redis: &Redis| redis.url().replace("//", "//night:secret@");
@@ -62,7 +62,7 @@ async fn a_login_that_may_not_run_the_script_which_releases_the_lock_is_told_wha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_in_redis_that_the_documents_name_are_enough() {
+async fn the_documented_redis_rights_are_enough() {
     let documented = include_str!("../../ops/SECURITY.md");
     let rights = |of: &str| -> Vec<String> {
         let line = documented.lines().find(|line| line.starts_with(of)).expect("a row for it");
@@ -70,29 +70,29 @@ async fn the_rights_in_redis_that_the_documents_name_are_enough() {
         words.map(|word| word.replace("\\|", "|")).collect()
     };
     let worker = [rights("| lock |"), rights("| cache |")].concat();
-    let looking = [worker.clone(), rights("| `doctor` |")].concat();
-    for (rights, may_look) in [(worker, false), (looking, true)] {
+    let doctor_too = [worker.clone(), rights("| `doctor` |")].concat();
+    for (rights, runs_doctor) in [(worker, false), (doctor_too, true)] {
         let world = World::new().await;
         world.put("due", "a", Ago(60.0)).await;
         let rights = rights.iter().map(String::as_str);
         let user = ["--user", "night", "on", ">secret"].into_iter().chain(rights);
         let redis = Redis::start_with(&user.collect::<Vec<_>>()).await;
         let url = redis.url().replace("//", "//night:secret@");
-        if may_look {
+        if runs_doctor {
             doctor(&world, &url, "wait").await.assert_only(0, &["durability", "objects"]);
         }
         let run = world.program("cleanup-worker").args(&["run"]).env("REDIS_URL", &url);
         let run = run.env("CLEANUP_CACHE_KEY_PATTERN", "paste:{short_code}");
         let ended = run.env("CLEANUP_LOG_FILTER", "paste_cleanup=debug").output().await;
         assert_eq!(ended.code(), 0, "{}", ended.stderr());
-        for trouble in ["Redis", "left to its TTL", "NoPerm"] {
-            assert!(!ended.stderr().contains(trouble), "{trouble}: {}", ended.stderr());
+        for problem in ["Redis", "left to its TTL", "NoPerm"] {
+            assert!(!ended.stderr().contains(problem), "{problem}: {}", ended.stderr());
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_refuses_the_password_is_not_said_to_be_silent() {
+async fn a_redis_that_refuses_the_password_is_not_reported_as_unreachable() {
     let world = World::new().await;
     let redis = Redis::start_with(&["--requirepass", "right"]).await;
     let url = redis.url().replace("//", "//:wrong@");

@@ -1,4 +1,4 @@
-//! Resets and sweeps beside triggers of the owner's: what one row causes costs no other.
+//! Resets and sweeps with triggers of the owner: a row that cannot be reset delays no other row.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use super::{support::*, *};
 
 const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
-const BACK: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
+const RESET: &str = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'";
 
-/// The owner does not let this row be changed any more.
-async fn hold(world: &World, code: &str) {
+/// Creates a trigger that refuses every update of this row.
+async fn refuse_updates(world: &World, code: &str) {
     let body =
         format!("IF OLD.short_code = '{code}' THEN RAISE EXCEPTION 'held'; END IF; RETURN NEW;");
     trigger(world, "BEFORE UPDATE ON pastes FOR EACH ROW", &body).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_constraint_that_waits_for_the_commit_keeps_one_row_and_no_other_claim() {
+async fn a_deferred_constraint_blocks_one_row_and_no_other_claim() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -38,11 +38,11 @@ async fn a_constraint_that_waits_for_the_commit_keeps_one_row_and_no_other_claim
     world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (2, 19, 1));
-    assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 19));
+    assert_eq!((world.count(OPEN).await, world.count(RESET).await), (0, 19));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
+async fn the_pending_key_of_a_row_that_cannot_be_reset_moves_to_another_row() {
     let world = World::new().await;
     let key = world.put("p1", "one", Ago(61.0)).await;
     world.put("p2", "shared", Ago(60.0)).await;
@@ -50,12 +50,12 @@ async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     worker.decrement(&claim).await.expect("decrement");
-    hold(&world, "p1").await;
+    refuse_updates(&world, "p1").await;
     world.expire_leases(7201.0).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 1, 1));
-    let owed = "SELECT pending_s3_key FROM pastes WHERE short_code = 'p2'";
-    assert_eq!(world.text(owed).await, Some(key));
+    let pending = "SELECT pending_s3_key FROM pastes WHERE short_code = 'p2'";
+    assert_eq!(world.text(pending).await, Some(key));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     assert_eq!(world.sweep().await.stranded, 1);
     world.end_backoff().await;
@@ -64,7 +64,7 @@ async fn a_row_that_owes_an_object_and_is_held_hands_its_key_to_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
+async fn a_stranded_row_that_cannot_be_updated_does_not_keep_others_from_being_reset() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let worker = world.worker().await;
@@ -77,9 +77,9 @@ async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
              UPDATE deletion_claims SET reset_at = now()",
         )
         .await;
-    hold(&world, "p00000015").await;
-    assert_eq!((world.sweep().await.stranded, world.count(BACK).await), (19, 19));
-    // Nor one that does not even say since when.
+    refuse_updates(&world, "p00000015").await;
+    assert_eq!((world.sweep().await.stranded, world.count(RESET).await), (19, 19));
+    // The same for a row without deletion_initiated_at.
     world.run_sql("DROP TRIGGER owners_trigger ON pastes; DROP FUNCTION owners_trigger()").await;
     world
         .run_sql(
@@ -89,12 +89,12 @@ async fn a_stray_row_that_is_held_keeps_no_others_from_coming_back() {
              WHERE short_code = 'p00000003'",
         )
         .await;
-    hold(&world, "p00000015").await;
+    refuse_updates(&world, "p00000015").await;
     assert_eq!(world.sweep().await.stranded, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tombstone_that_the_owner_keeps_keeps_no_others_and_the_watchdog_is_known_to_run() {
+async fn a_tombstone_that_cannot_be_deleted_does_not_keep_others_from_being_pruned() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let keep = |s: &mut paste_cleanup::config::Settings| {
@@ -110,7 +110,7 @@ async fn a_tombstone_that_the_owner_keeps_keeps_no_others_and_the_watchdog_is_kn
     assert_eq!((pruned.tombstones, world.count(LEFT).await), (19, 1));
 }
 
-/// A batch whose objects are still to be deleted when its worker dies: each paste has one of its own.
+/// Leaves a decremented claim of a dead worker; each of its pastes has a pending object delete.
 async fn decremented_claim(world: &World, pastes: i32) {
     world.put_many(pastes, pastes).await;
     let worker = world.worker().await;
@@ -123,7 +123,7 @@ const PENDING: &str = "SELECT count(*) FROM pastes WHERE pending_s3_key IS NOT N
 const KEPT: &str = "SELECT coalesce(sum(cardinality(pending_s3_keys)), 0) FROM deletion_claims";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset() {
+async fn a_locked_paste_with_a_pending_object_does_not_keep_others_from_being_reset() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     let mut forgotten = connect(&world.database_url).await;
@@ -133,7 +133,7 @@ async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
     assert_eq!((world.count(OPEN).await, world.count(PENDING).await), (0, 19));
-    assert_eq!(world.count(KEPT).await, 1, "its own object is remembered by its claim");
+    assert_eq!(world.count(KEPT).await, 1, "its key stays with the claim");
     holding.rollback().await.expect("let go");
     assert_eq!(world.sweep().await.stranded, 1);
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (20, 0));
@@ -143,10 +143,10 @@ async fn a_locked_paste_with_an_object_to_delete_keeps_no_other_from_being_reset
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is_reset_later() {
+async fn a_paste_that_is_reset_late_takes_its_pending_key_from_its_claim() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
-    hold(&world, "p00000007").await;
+    refuse_updates(&world, "p00000007").await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 19, 1));
     assert_eq!((world.count(PENDING).await, world.count(KEPT).await), (19, 1));
@@ -158,7 +158,7 @@ async fn a_refused_paste_with_an_object_to_delete_takes_its_key_along_when_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_was_ended_by_hand_forgets_no_object() {
+async fn a_claim_ended_by_hand_loses_no_pending_object_delete() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
@@ -170,15 +170,15 @@ async fn a_claim_that_was_ended_by_hand_forgets_no_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resets_that_a_trigger_swallows_are_counted_and_end_their_sweep() {
+async fn resets_that_a_trigger_swallows_are_counted_and_the_sweep_ends() {
     let world = World::new().await;
     decremented_claim(&world, 20).await;
     let swallow = "IF OLD.short_code LIKE '%7' THEN RETURN NULL; END IF; RETURN NEW;";
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", swallow).await;
     let swept = world.sweep().await;
     assert_eq!((swept.reset.claims, swept.reset.rows, swept.reset.left), (1, 18, 2));
-    assert_eq!((world.count(OPEN).await, world.count(BACK).await), (0, 18));
-    assert_eq!(world.sweep().await.stranded, 0, "and a later one does not try for ever");
+    assert_eq!((world.count(OPEN).await, world.count(RESET).await), (0, 18));
+    assert_eq!(world.sweep().await.stranded, 0, "a later sweep ends, too");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     assert_eq!(world.sweep().await.stranded, 2);
     world.end_backoff().await;
@@ -187,7 +187,7 @@ async fn resets_that_a_trigger_swallows_are_counted_and_end_their_sweep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_later() {
+async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_are_reset_later() {
     let world = World::new().await;
     decremented_claim(&world, 5).await;
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", "RETURN NULL;").await;
@@ -202,7 +202,7 @@ async fn a_claim_whose_every_reset_is_swallowed_ends_and_its_pastes_come_back_la
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_a_trigger_keeps_rows_from_taking_stay_with_the_claim() {
+async fn pending_keys_that_a_trigger_discards_stay_with_the_claim() {
     for undo in ["RETURN OLD;", "NEW.pending_s3_key := OLD.pending_s3_key; RETURN NEW;"] {
         let world = World::new().await;
         decremented_claim(&world, 9).await;

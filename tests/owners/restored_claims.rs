@@ -1,8 +1,8 @@
-//! Claim ids that start again: only `pastes` and `content` were restored, or the claims truncated.
+//! Claim ids that were reused: only `pastes` and `content` were restored, or the claims truncated.
 
 use super::{support::*, *};
 
-/// Thirty rows of a claim that nobody remembers, and ids that start again.
+/// Leaves thirty rows of a claim that no longer exists, and restarts the ids.
 async fn ids_start_again(world: &World) {
     world.put_many(30, 30).await;
     let worker = world.worker().await;
@@ -12,17 +12,17 @@ async fn ids_start_again(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finish_deletes_no_rows_of_an_older_claim_with_its_number() {
+async fn a_finish_deletes_no_rows_of_an_older_claim_with_the_same_id() {
     let world = World::new().await;
     let worker = world.worker().await;
     ids_start_again(&world).await;
     world.put("new", "new", Ago(60.0)).await;
     let claim = claim_some(&worker, 10).await;
-    assert_eq!(claim.fence.claim, 1, "the number of the older one");
+    assert_eq!(claim.fence.claim, 1, "the id of the older claim");
     carry_out(&worker, &claim).await;
     assert_eq!(world.count(LEFT).await, 30);
     assert_eq!(world.count(WRONG_COUNTS).await, 0);
-    // Once somebody has looked they are due again, with their references.
+    // A sweep resets them, with their references.
     let old = "UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'";
     world.run_sql(old).await;
     assert_eq!(world.sweep().await.stranded, 30);
@@ -33,7 +33,7 @@ async fn a_finish_deletes_no_rows_of_an_older_claim_with_its_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number() {
+async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_the_same_id() {
     let world = World::new().await;
     let worker = world.worker().await;
     ids_start_again(&world).await;
@@ -48,7 +48,7 @@ async fn a_reset_takes_no_reference_from_rows_of_an_older_claim_with_its_number(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_decremented_one() {
+async fn a_recount_counts_the_rows_of_an_older_claim_with_the_id_of_a_decremented_one() {
     let world = World::new().await;
     world.put("old", "shared", Ago(90.0)).await;
     world.put("live", "shared", Never).await;
@@ -64,19 +64,19 @@ async fn a_recount_counts_the_rows_of_an_older_claim_with_the_number_of_a_decrem
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() {
+async fn a_row_of_a_decremented_claim_never_regains_its_reference() {
     let world = World::new().await;
     world.put("a", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
     let worker = world.worker().await;
     let claim = claim_some(&worker, 1).await;
     worker.decrement(&claim).await.expect("decrement");
-    // Ended by hand, with its row still in progress.
+    // An operator ends the claim while its row is still in progress.
     world.run_sql("UPDATE deletion_claims SET finished_at = now()").await;
     assert_eq!(world.sweep().await.stranded, 1);
-    let back = "SELECT count(*) FROM pastes WHERE short_code = 'a' AND content_hash IS NULL
+    let reset = "SELECT count(*) FROM pastes WHERE short_code = 'a' AND content_hash IS NULL
                 AND deletion_status = 'NOT_EXPIRED'";
-    assert_eq!(world.count(back).await, 1);
+    assert_eq!(world.count(reset).await, 1);
     world.end_backoff().await;
     drain(&worker).await;
     assert_eq!(world.count("SELECT ref_count::bigint FROM content").await, 1);
@@ -84,10 +84,10 @@ async fn a_row_of_a_claim_that_has_let_go_of_it_never_gets_its_reference_back() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_violation_among_the_claims_is_never_blamed_on_a_paste() {
+async fn a_unique_violation_on_claim_ids_is_not_a_row_error() {
     let world = World::new().await;
     world.put_many(20, 20).await;
-    // Its start has seen nothing of it.
+    // The worker checked the ids when it started, before these claims existed.
     let worker = world.worker().await;
     world
         .run_sql(

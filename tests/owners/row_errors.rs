@@ -1,11 +1,12 @@
-//! An error that one row causes costs that row alone, whatever its SQLSTATE.
+//! An error that one row causes fails that row alone, whatever its SQLSTATE.
 
 use super::{support::*, *};
 
 const BAD: &str = "OLD.short_code LIKE '%7'";
 
-/// Every tenth of 300 pastes cannot be deleted; the others go, and these alone pay.
-async fn assert_only_these_pay(raise: &str, counts: bool) {
+/// Asserts that if every tenth of 300 pastes cannot be deleted, the others are deleted and only these
+/// fail.
+async fn assert_only_these_fail(raise: &str, counts: bool) {
     let world = World::new().await;
     world.put_many(300, 300).await;
     let body = format!("IF {BAD} THEN {raise} END IF; RETURN OLD;");
@@ -14,11 +15,11 @@ async fn assert_only_these_pay(raise: &str, counts: bool) {
     assert!(matches!(ended.code(), 1 | 3), "{raise}: {}", ended.stderr());
     assert_eq!(ended.json()["rows_deleted"], 270, "{raise}: {}", ended.stderr());
     assert_eq!(world.count(LEFT).await, 30, "{raise}");
-    let paid = "SELECT count(*) FROM pastes WHERE attempts > 0 AND last_error IS NOT NULL";
-    assert_eq!(world.count(paid).await, if counts { 30 } else { 0 }, "{raise}");
-    let resolved =
+    let failed = "SELECT count(*) FROM pastes WHERE attempts > 0 AND last_error IS NOT NULL";
+    assert_eq!(world.count(failed).await, if counts { 30 } else { 0 }, "{raise}");
+    let backing_off =
         "SELECT count(*) FROM pastes WHERE content_hash IS NULL AND retry_at IS NOT NULL";
-    assert_eq!(world.count(resolved).await, 30, "{raise}");
+    assert_eq!(world.count(backing_off).await, 30, "{raise}");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
@@ -26,28 +27,28 @@ async fn assert_only_these_pay(raise: &str, counts: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exception_of_a_trigger_costs_its_rows_alone() {
-    assert_only_these_pay("RAISE EXCEPTION 'keep this one';", true).await;
+async fn an_exception_in_a_trigger_fails_only_its_own_rows() {
+    assert_only_these_fail("RAISE EXCEPTION 'keep this one';", true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_statement_in_a_trigger_costs_its_rows_alone() {
-    assert_only_these_pay("PERFORM FROM no_such_table;", true).await;
+async fn a_broken_statement_in_a_trigger_fails_only_its_own_rows() {
+    assert_only_these_fail("PERFORM FROM no_such_table;", true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_that_calls_its_row_unsupported_costs_its_rows_alone() {
+async fn an_unsupported_feature_error_in_a_trigger_fails_only_its_own_rows() {
     let raise = "RAISE EXCEPTION 'kept' USING ERRCODE = 'feature_not_supported';";
-    assert_only_these_pay(raise, true).await;
+    assert_only_these_fail(raise, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_timeout_is_not_counted() {
-    assert_only_these_pay("RAISE EXCEPTION 'too slow' USING ERRCODE = '57014';", false).await;
+async fn a_timeout_costs_no_attempt() {
+    assert_only_these_fail("RAISE EXCEPTION 'too slow' USING ERRCODE = '57014';", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_a_trigger_never_lets_go_end_as_dead_letters() {
+async fn rows_that_a_trigger_always_refuses_become_dead_letters() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     let body = format!("IF {BAD} THEN RAISE EXCEPTION 'keep this one'; END IF; RETURN OLD;");
@@ -63,7 +64,7 @@ async fn rows_that_a_trigger_never_lets_go_end_as_dead_letters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trigger_on_content_costs_its_own_pastes_alone() {
+async fn a_trigger_on_content_fails_only_its_own_pastes() {
     let world = World::new().await;
     world.put_many(100, 50).await;
     world
@@ -79,12 +80,12 @@ async fn a_trigger_on_content_costs_its_own_pastes_alone() {
     let ended = run_with(&world, &["--limit", "98"]).await;
     assert_eq!((&ended.json()["rows_deleted"], world.count(LEFT).await), (&98.into(), 2));
     assert_eq!(world.count(WRONG_COUNTS).await, 0);
-    let paid = "SELECT count(*) FROM pastes WHERE attempts = 1 AND content_hash = sha256('b7')";
-    assert_eq!(world.count(paid).await, 2);
+    let failed = "SELECT count(*) FROM pastes WHERE attempts = 1 AND content_hash = sha256('b7')";
+    assert_eq!(world.count(failed).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_that_was_taken_away_is_named_once_and_costs_nobody_an_attempt() {
+async fn a_revoked_right_is_reported_once_and_costs_no_attempt() {
     let world = World::new().await;
     for n in 0..100 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -93,8 +94,8 @@ async fn a_right_that_was_taken_away_is_named_once_and_costs_nobody_an_attempt()
     let ended = run_with(&world, &["--batch-size", "50", "--concurrency", "1"]).await;
     ended.assert_refused(1, &["every paste fails", "permission denied for table pastes", "rights"]);
     assert_eq!((world.count(LEFT).await, world.count(ATTEMPTS).await), (100, 0));
-    let held = "SELECT count(*) FROM pastes WHERE deletion_status <> 'NOT_EXPIRED'";
-    assert_eq!(world.count(held).await, 0);
+    let claimed = "SELECT count(*) FROM pastes WHERE deletion_status <> 'NOT_EXPIRED'";
+    assert_eq!(world.count(claimed).await, 0);
     world.run_sql("GRANT DELETE ON pastes TO cleanup_worker").await;
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
@@ -102,7 +103,7 @@ async fn a_right_that_was_taken_away_is_named_once_and_costs_nobody_an_attempt()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_bad_rows_side_by_side_do_not_stop_the_run() {
+async fn forty_adjacent_bad_rows_do_not_stop_the_run() {
     let world = World::new().await;
     world.put_many(200, 200).await;
     let body = "IF OLD.short_code <= 'p00000040' THEN
@@ -110,7 +111,7 @@ async fn twenty_bad_rows_side_by_side_do_not_stop_the_run() {
     trigger(&world, "BEFORE DELETE ON pastes FOR EACH ROW", body).await;
     let ended = run_with(&world, &["--limit", "160"]).await;
     assert_eq!((&ended.json()["rows_deleted"], world.count(LEFT).await), (&160.into(), 40));
-    // The next night these forty come first, and alone.
+    // The next night these forty are claimed first, without other rows.
     world
         .run_sql(
             "INSERT INTO pastes (short_code, expires_at)
@@ -126,8 +127,8 @@ async fn twenty_bad_rows_side_by_side_do_not_stop_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn finding_bad_rows_takes_a_number_of_statements_that_grows_with_their_number_alone() {
-    // Sequences are not rolled back: they count every try.
+async fn the_number_of_statements_to_find_bad_rows_grows_only_with_their_number() {
+    // Sequences are not rolled back, so they count every attempt.
     let mut statements = Vec::new();
     for bad in [1, 4, 16] {
         let world = World::new().await;
@@ -163,7 +164,7 @@ async fn finding_bad_rows_takes_a_number_of_statements_that_grows_with_their_num
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
+async fn lone_pastes_that_succeed_do_not_hide_that_no_batch_does() {
     let world = World::new().await;
     world.put_many(20, 20).await;
     world
@@ -186,7 +187,7 @@ async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
         .start();
     let ending = worker.end();
     tokio::pin!(ending);
-    // Each of these must run alone, and comes first.
+    // Each of these must run alone, and is due first.
     for n in 0..1000 {
         let lone = format!(
             "INSERT INTO pastes (short_code, expires_at, attempts)
@@ -201,11 +202,11 @@ async fn lone_pastes_that_get_through_do_not_hide_that_no_batch_does() {
             return;
         }
     }
-    panic!("it went on for as long as lone pastes came");
+    panic!("the run did not give up while lone pastes arrived");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whole_batches_of_bad_rows_keep_no_good_ones_from_being_erased() {
+async fn whole_batches_of_bad_rows_do_not_keep_good_rows_from_being_erased() {
     let world = World::new().await;
     world.put_many(400, 400).await;
     let body = "IF OLD.short_code BETWEEN 'p00000051' AND 'p00000350' THEN

@@ -1,9 +1,9 @@
-//! A logical subscriber, as in a blue/green upgrade: its pastes are a copy, its objects are those of the
-//! publisher's live pastes. The fleet claims, resets and repairs nothing there until the subscription
-//! is gone.
+//! A logical subscriber, as in a blue/green upgrade: its pastes are a copy, and their objects belong to
+//! the publisher's live pastes. The fleet claims, resets and repairs nothing there until the
+//! subscription is dropped.
 
 use super::support::{
-    faulty_s3::{FaultyS3, Mood},
+    faulty_s3::{FaultyS3, Mode},
     findings::diagnose,
     postgres::Postgres,
     *,
@@ -11,7 +11,7 @@ use super::support::{
 
 const SUBSCRIPTION: &str = "pastes is the target of subscription upgrade";
 
-/// A publisher whose tables are published, and a world on a subscriber of its own.
+/// A world on a publisher, and a world on its subscriber.
 struct BlueGreen {
     publisher: Postgres,
     /// The old server.
@@ -32,7 +32,7 @@ impl BlueGreen {
         Self { publisher, blue, _subscriber: subscriber, green }
     }
 
-    /// Publishes these tables, and subscribes to them.
+    /// Publishes these tables, subscribes to them, and waits until they are copied.
     async fn subscribe(&self, tables: &str) {
         self.blue.run_sql(&format!("CREATE PUBLICATION upgrade FOR TABLE {tables}")).await;
         let (port, database) = (self.publisher.port, &self.blue.name);
@@ -55,7 +55,7 @@ async fn nothing_is_erased_on_a_subscriber_until_its_subscription_is_dropped() {
     }
     servers.subscribe("pastes, content").await;
     green.until("the copy is complete", "SELECT count(*) = 50 FROM pastes").await;
-    // A writer on the publisher extends them all; the subscriber does not know it yet.
+    // A writer on the publisher extends them all; the subscriber has not received that yet.
     green.run_sql("ALTER SUBSCRIPTION upgrade DISABLE").await;
     blue.run_sql("SELECT paste_extend(short_code, now() + interval '1 day') FROM pastes").await;
     for (program, args) in [
@@ -91,7 +91,7 @@ async fn a_running_worker_claims_no_more_once_its_database_becomes_a_subscriber(
     for n in 0..20 {
         green.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
-    let s3 = FaultyS3::start(green, Mood::Holding).await;
+    let s3 = FaultyS3::start(green, Mode::Holding).await;
     let worker = green
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "5", "--concurrency", "1"])
@@ -102,7 +102,7 @@ async fn a_running_worker_claims_no_more_once_its_database_becomes_a_subscriber(
     s3.let_go();
     let ended = worker.end().await;
     ended.assert_refused(1, &["content is the target of subscription upgrade"]);
-    assert_eq!(ended.json()["rows_deleted"], 5, "it finished what it held");
+    assert_eq!(ended.json()["rows_deleted"], 5, "it finished its batch");
     assert_eq!(green.count("SELECT count(*) FROM deletion_claims").await, 1);
 }
 
@@ -115,7 +115,7 @@ async fn a_running_watchdog_resets_nothing_once_its_database_becomes_a_subscribe
         .env("CLEANUP_WATCHDOG_TICK", "200ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    watchdog.until_it_says("health and metrics on").await;
+    watchdog.until_it_logs("health and metrics on").await;
     servers.subscribe("pastes").await;
     watchdog.end().await.assert_refused(1, &[SUBSCRIPTION]);
 }
@@ -127,7 +127,7 @@ async fn a_paste_that_is_reset_on_the_publisher_keeps_its_reference_on_the_subsc
     blue.put("expired", "a", Ago(60.0)).await;
     let dead = blue.worker().await;
     claim_some(&dead, 1).await;
-    // Content is not copied (yet): tables are copied one by one.
+    // The content table is not copied: tables are copied one by one.
     servers.subscribe("pastes").await;
     blue.expire_leases(7201.0).await;
     assert_eq!(blue.sweep().await.reset.rows, 1);

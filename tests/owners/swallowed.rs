@@ -1,11 +1,12 @@
-//! Statements that succeed and change nothing, or not what they said: a trigger or rule of the owner's.
+//! Statements that succeed without the expected change, because of a trigger or rule of the owner.
 
 use super::{support::*, *};
 
-async fn on_content(world: &World, when: &str, body: &str) {
+/// Creates a trigger of the owner on content.
+async fn trigger_on_content(world: &World, when: &str, code: &str) {
     let sql = format!(
         "CREATE FUNCTION on_content() RETURNS trigger LANGUAGE plpgsql AS $$
-         BEGIN {body} END $$;
+         BEGIN {code} END $$;
          CREATE TRIGGER on_content {when} ON content FOR EACH ROW EXECUTE FUNCTION on_content()"
     );
     world.run_sql(&sql).await;
@@ -17,30 +18,30 @@ async fn content_whose_delete_is_swallowed_keeps_its_object() {
     let key = world.put("expired", "kept", Ago(60.0)).await;
     world.put("plain", "plain", Ago(60.0)).await;
     let soft = "IF OLD.content_hash = sha256('kept') THEN RETURN NULL; END IF; RETURN OLD;";
-    on_content(&world, "BEFORE DELETE", soft).await;
+    trigger_on_content(&world, "BEFORE DELETE", soft).await;
     let ended = run_with(&world, &["--limit", "1"]).await;
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
     assert!(ended.stderr().contains("swallows it"), "{}", ended.stderr());
     assert_eq!(world.object(&key).await.as_deref(), Some("kept"));
-    // Whoever shares that body has it.
+    // A new paste can share that content.
     world.put("live", "kept", Never).await;
     assert_eq!(world.read("live").await.as_deref(), Some("kept"));
     assert_eq!((world.count(WRONG_COUNTS).await, world.count(LEFT).await), (0, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_cannot_be_subtracted_is_no_count_that_was() {
+async fn a_swallowed_decrement_is_not_taken_for_a_decrement() {
     let world = World::new().await;
     world.put("expired", "shared", Ago(60.0)).await;
     world.put("live", "shared", Never).await;
-    on_content(&world, "BEFORE UPDATE", "RETURN NULL;").await;
+    trigger_on_content(&world, "BEFORE UPDATE", "RETURN NULL;").await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!((world.count(LEFT).await, world.count(WRONG_COUNTS).await), (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_claimed_under_a_trigger_that_changes_the_time_of_claims() {
+async fn nothing_is_claimed_while_a_trigger_changes_deletion_initiated_at() {
     let world = World::new().await;
     world.put_many(40, 10).await;
     let restamp = "IF NEW.deletion_initiated_at IS NOT NULL THEN
@@ -55,7 +56,7 @@ async fn nothing_is_claimed_under_a_trigger_that_changes_the_time_of_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_whose_claim_is_swallowed_keep_no_others_from_theirs() {
+async fn rows_whose_claim_is_swallowed_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
     world.put_many(60, 60).await;
     let keep = "IF OLD.short_code <= 'p00000040' THEN RETURN NULL; END IF; RETURN NEW;";

@@ -1,9 +1,9 @@
-//! The triggers that guard rows on their way out work in every session, and after the schema was
-//! renamed; where somebody has changed them, programs refuse to start and `cleanupctl migrate` repairs
-//! them. (Missing and disabled ones: see `coming_back.rs`.)
+//! The triggers that guard rows in progress work in every session. If they were changed, or their
+//! schema renamed, programs refuse to start and `cleanupctl migrate` repairs them. (Missing and
+//! disabled triggers: see `reset.rs`.)
 
 use super::support::{
-    adopted::{SEEDS_TABLES, migrate_well, world_with},
+    adopted::{EXISTING_TABLES, migrate_ok, world_with},
     findings::diagnose,
     *,
 };
@@ -20,16 +20,16 @@ async fn a_bulk_import_cannot_revive_a_paste_whose_reference_was_decremented() {
     let import = connect(&world.database_url).await;
     import.batch_execute("SET session_replication_role = replica").await.expect("replica");
     let revive = "UPDATE pastes SET expires_at = now() + interval '1 day'";
-    let refused = import.batch_execute(revive).await.expect_err("a revived paste without its body");
+    let refused = import.batch_execute(revive).await.expect_err("refused");
     assert_eq!(refused.code(), Some(&SqlState::OBJECT_IN_USE), "{refused:?}");
-    let put_back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
-    import.batch_execute(put_back).await.expect("a reset by hand");
+    let reset = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
+    import.batch_execute(reset).await.expect("a reset by hand");
     let hash = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
-    assert_eq!(world.count(hash).await, 0, "it comes back without the body that is gone");
+    assert_eq!(world.count(hash).await, 0, "it is reset without its deleted content");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_repairs() {
+async fn after_a_schema_rename_programs_name_the_function_that_migrate_repairs() {
     let world = World::new().await;
     world.put("expired", "a", Ago(60.0)).await;
     let dead = world.worker().await;
@@ -45,9 +45,12 @@ async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_re
     diagnose(program("cleanupctl")).await.assert_says("schema", "failure", &words);
     let reset = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL";
     let failed = world.db.batch_execute(reset).await.expect_err("a table that is not found");
-    let told = describe(&failed);
+    let described = describe(&failed);
     let place = "\"content\" does not exist (SQLSTATE 42P01) in the function";
-    assert!(told.contains(place) && told.contains("pastes_verify_content()"), "{told}");
+    assert!(
+        described.contains(place) && described.contains("pastes_verify_content()"),
+        "{described}"
+    );
 
     let migrated = program("cleanupctl").args(&["migrate"]).output().await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
@@ -60,27 +63,27 @@ async fn after_its_schema_was_renamed_programs_name_the_function_that_migrate_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_without_a_time_of_creation_gets_a_default_and_a_warning() {
+async fn a_nullable_created_at_gets_a_default_and_a_warning() {
     let nullable = "ALTER TABLE content ADD created_at timestamptz";
-    let world = world_with(&format!("{SEEDS_TABLES}; {nullable}")).await;
-    let migrated = migrate_well(&world, &[]).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {nullable}")).await;
+    let migrated = migrate_ok(&world, &[]).await;
     let warning = "warning: content.created_at is nullable";
     assert!(migrated.stderr().contains(warning), "{}", migrated.stderr());
     world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('a', 'a')").await;
     assert_eq!(world.count("SELECT count(created_at) FROM content").await, 1);
     world.run_sql("ALTER TABLE content ALTER created_at DROP DEFAULT").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     world.run_sql("INSERT INTO content (content_hash, s3_key) VALUES ('b', 'b')").await;
     assert_eq!(world.count("SELECT count(created_at) FROM content").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_whose_name_needs_quotes_gets_the_trigger_function() {
-    let world = world_with(SEEDS_TABLES).await;
+    let world = world_with(EXISTING_TABLES).await;
     let owner = format!("Owner {}", uuid::Uuid::new_v4().simple());
     world.run_sql(&format!("CREATE ROLE \"{owner}\"")).await;
     world.run_sql(&format!("ALTER TABLE content OWNER TO \"{owner}\"")).await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let owned = "SELECT rolname FROM pg_proc f JOIN pg_roles r ON r.oid = f.proowner
                  WHERE f.oid = 'pastes_verify_content()'::regprocedure";
     assert_eq!(world.text(owned).await, Some(owner.clone()));

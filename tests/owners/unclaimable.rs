@@ -1,4 +1,4 @@
-//! Rows that Postgres does not let a worker mark.
+//! Unclaimable rows: Postgres refuses the UPDATE that marks them.
 
 use super::{
     support::{Signal, *},
@@ -7,8 +7,8 @@ use super::{
 
 const ALL: &str = "SELECT count(*) FROM cleanup_unclaimable";
 
-/// Old rows violate a constraint that was added without looking at them, and come first.
-async fn violated_by(world: &World, bad: i32, good: i32) {
+/// Adds a NOT VALID constraint that the `bad` oldest rows violate.
+async fn add_constraint_violated_by(world: &World, bad: i32, good: i32) {
     world.put_many(bad + good, bad + good).await;
     let sql = format!(
         "ALTER TABLE pastes ADD COLUMN note text;
@@ -19,21 +19,21 @@ async fn violated_by(world: &World, bad: i32, good: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_a_thousand_rows_that_cannot_be_claimed_keep_no_other_from_it() {
+async fn a_thousand_unclaimable_rows_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
-    violated_by(&world, 1200, 300).await;
+    add_constraint_violated_by(&world, 1200, 300).await;
     let ended = run(&world).await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     assert_eq!(ended.json()["rows_deleted"], 300);
     assert_eq!((world.count(ALL).await, world.count(LEFT).await), (1200, 1200));
     assert_eq!(ended.json()["left"]["unclaimable"], 1200);
-    // The next night they are known, and the run has nothing to do.
+    // The next run knows them, and deletes only the new paste.
     world.put("new", "new", Ago(1.0)).await;
     let ended = run(&world).await;
-    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
+    assert_deleted(&ended, 1);
     let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
     assert!(status.contains("1,200 pastes cannot be claimed"), "{status}");
-    // The owner fixes it, and says so.
+    // The owner drops the constraint, and requeues the rows.
     world.run_sql("ALTER TABLE pastes DROP CONSTRAINT owners").await;
     let requeue = world.program("cleanupctl").args(&["requeue", "--all"]).output().await;
     assert_eq!(requeue.code(), 0, "{}", requeue.stderr());
@@ -42,7 +42,7 @@ async fn more_than_a_thousand_rows_that_cannot_be_claimed_keep_no_other_from_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_for_which_a_trigger_refuses_the_claim_keep_no_other_from_it_either() {
+async fn rows_whose_claim_a_trigger_refuses_do_not_keep_others_from_being_claimed() {
     let world = World::new().await;
     world.put_many(60, 60).await;
     let raise = "IF OLD.short_code <= 'p00000040' THEN RAISE EXCEPTION 'not these'; END IF;
@@ -55,7 +55,7 @@ async fn rows_for_which_a_trigger_refuses_the_claim_keep_no_other_from_it_either
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_no_paste_at_all_can_be_claimed_the_run_says_so_once_and_stops() {
+async fn when_no_paste_can_be_claimed_the_run_reports_it_once_and_stops() {
     let world = World::new().await;
     world.put_many(300, 300).await;
     let raise = "RAISE EXCEPTION 'nothing may change';";
@@ -67,19 +67,19 @@ async fn when_no_paste_at_all_can_be_claimed_the_run_says_so_once_and_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_the_search_for_rows_that_cannot_be_claimed() {
+async fn a_signal_ends_the_search_for_unclaimable_rows() {
     let world = World::new().await;
-    violated_by(&world, 3000, 1).await;
+    add_constraint_violated_by(&world, 3000, 1).await;
     let mut worker = world.program("cleanup-worker").args(&["run", "--batch-size", "100"]).start();
-    worker.until_it_says("cannot be claimed").await;
+    worker.until_it_logs("cannot be claimed").await;
     worker.signal(Signal::TERM);
     let ended = worker.end().await;
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
-    assert!(world.count(ALL).await < 3000, "it did not go on to the end");
+    assert!(world.count(ALL).await < 3000, "it stopped before the end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_in_a_trigger_of_the_claim_is_waited_for_and_makes_nobody_unclaimable() {
+async fn a_lock_in_a_trigger_delays_the_claim_and_makes_no_row_unclaimable() {
     let world = World::new().await;
     world.put_many(40, 40).await;
     world
@@ -91,7 +91,7 @@ async fn a_lock_in_a_trigger_of_the_claim_is_waited_for_and_makes_nobody_unclaim
     let holding = forgotten.transaction().await.expect("begin");
     holding.batch_execute("LOCK audit_log").await.expect("lock");
     let mut worker = world.program("cleanup-worker").args(&["run", "--format", "json"]).start();
-    worker.until_it_says("paused claims").await;
+    worker.until_it_logs("paused claims").await;
     holding.rollback().await.expect("let go");
     let ended = worker.end().await;
     assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "{}", ended.stderr());

@@ -1,30 +1,31 @@
-//! Tables whose shape the fleet's statements do not fit: `cleanupctl migrate` refuses to adopt them, and
+//! Tables that the fleet's statements cannot work on: `cleanupctl migrate` refuses to adopt them, and
 //! programs refuse to start on tables that were altered later, with the same line.
 
 use super::support::{
-    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
     findings::diagnose,
     process::Ended,
     *,
 };
 
 #[track_caller]
-fn assert_says(ended: &Ended, words: &[&str]) {
+fn assert_fails_with(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     for word in words {
         assert!(ended.stderr().contains(word), "{word:?} is not in: {}", ended.stderr());
     }
 }
 
-/// Insists that nobody adopts tables after this change, nor works on them when it comes later.
+/// Asserts that `migrate` does not adopt tables with this change, and that no program works on tables
+/// that are changed later.
 async fn assert_refused(change: &str, words: &[&str]) {
-    let before = world_with(&format!("{SEEDS_TABLES}; {change}")).await;
-    assert_says(&migrate(&before, &[]).await, words);
+    let before = world_with(&format!("{EXISTING_TABLES}; {change}")).await;
+    assert_fails_with(&migrate(&before, &[]).await, words);
     assert_eq!(before.text("SELECT to_regclass('deletion_claims')::text").await, None);
     assert_refused_later(change, words).await;
 }
 
-/// Insists that no program works on migrated tables after this change.
+/// Asserts that no program works on migrated tables after this change.
 async fn assert_refused_later(change: &str, words: &[&str]) -> World {
     let world = World::new().await;
     world.put("due", "a", Ago(60.0)).await;
@@ -65,9 +66,9 @@ async fn pastes_that_inherit_or_are_a_partition_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_the_child_is_failed_the_live_paste_of_the_same_code_stays() {
+async fn once_the_child_table_no_longer_inherits_the_live_paste_of_the_same_code_stays() {
     let child = "CREATE TABLE pastes_old () INHERITS (pastes)";
-    let world = world_with(&format!("{SEEDS_TABLES}; {child}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {child}")).await;
     plain_put(&world, "same", "now() + interval '1 hour'").await;
     world
         .run_sql(
@@ -75,19 +76,19 @@ async fn once_the_child_is_failed_the_live_paste_of_the_same_code_stays() {
              SELECT short_code, content_hash, now() - interval '1 hour' FROM ONLY pastes",
         )
         .await;
-    assert_says(&migrate(&world, &[]).await, &["pastes_old inherits from pastes"]);
+    assert_fails_with(&migrate(&world, &[]).await, &["pastes_old inherits from pastes"]);
     world.run_sql("ALTER TABLE pastes_old NO INHERIT pastes").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ran = world.program("cleanup-worker").args(&["run"]).output().await;
     assert_eq!(ran.code(), 0, "{}", ran.stderr());
     assert_eq!(world.read("same").await.as_deref(), Some("same"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_time_of_creation_that_is_no_timestamptz_is_refused() {
+async fn a_created_at_that_is_not_timestamptz_is_refused() {
     let words = ["content.created_at is bigint", "timestamp with time zone is needed"];
-    let tables = format!("{SEEDS_TABLES}; ALTER TABLE content ADD created_at bigint");
-    assert_says(&migrate(&world_with(&tables).await, &[]).await, &words);
+    let tables = format!("{EXISTING_TABLES}; ALTER TABLE content ADD created_at bigint");
+    assert_fails_with(&migrate(&world_with(&tables).await, &[]).await, &words);
     let change = "ALTER TABLE content DROP created_at, ADD created_at bigint";
     assert_refused_later(change, &words).await;
     let local = "ALTER TABLE content ALTER created_at TYPE timestamp";
@@ -95,7 +96,7 @@ async fn a_time_of_creation_that_is_no_timestamptz_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn times_that_are_rounded_are_refused_where_they_are_compared() {
+async fn rounded_timestamps_are_refused_where_they_are_compared() {
     let rounded = "ALTER TABLE pastes ALTER deletion_initiated_at TYPE timestamptz(0)";
     let words = ["pastes.deletion_initiated_at is timestamp(0) with time zone", "TYPE timestamptz"];
     assert_refused(rounded, &words).await;
@@ -103,12 +104,12 @@ async fn times_that_are_rounded_are_refused_where_they_are_compared() {
     assert_refused_later(rounded, &["content.created_at is timestamp(3) with time zone"]).await;
     let whole = "ALTER TABLE pastes ALTER deletion_initiated_at TYPE timestamptz(6),
                  ALTER expires_at TYPE timestamptz(0)";
-    let world = world_with(&format!("{SEEDS_TABLES}; {whole}")).await;
-    migrate_well(&world, &[]).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {whole}")).await;
+    migrate_ok(&world, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value() {
+async fn nullable_columns_are_refused_where_statements_rely_on_a_value() {
     let nullable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey, ADD UNIQUE (short_code),
                     ALTER short_code DROP NOT NULL";
     let words = ["pastes.short_code is nullable", "ALTER COLUMN short_code SET NOT NULL"];
@@ -123,7 +124,7 @@ async fn columns_that_may_be_null_are_refused_where_statements_rely_on_a_value()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_deferrable_is_said_to_be_so_and_the_index_that_helps_is_named() {
+async fn a_deferrable_key_is_refused_with_the_index_to_create() {
     let deferrable = "ALTER TABLE pastes DROP CONSTRAINT pastes_pkey,
                       ADD CONSTRAINT late PRIMARY KEY (short_code) DEFERRABLE";
     let words = [
@@ -131,15 +132,15 @@ async fn a_key_that_is_deferrable_is_said_to_be_so_and_the_index_that_helps_is_n
         "CREATE UNIQUE INDEX",
     ];
     assert_refused(deferrable, &words).await;
-    let world = world_with(&format!("{SEEDS_TABLES}; {deferrable}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {deferrable}")).await;
     world.run_sql("CREATE UNIQUE INDEX CONCURRENTLY ON pastes (short_code)").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_column_or_table_that_is_gone_later_is_named_instead_of_a_panic() {
+async fn a_column_or_table_that_is_dropped_later_is_named() {
     assert_refused_later("ALTER TABLE pastes DROP retry_at", &["pastes.retry_at is missing"]).await;
-    let gone = "ALTER TABLE content RENAME TO bodies";
+    let gone = "ALTER TABLE content RENAME TO blobs";
     assert_refused_later(gone, &["the table content is missing", "rename it back"]).await;
     let shadowed = "CREATE SCHEMA suite_worker; CREATE TABLE suite_worker.pastes (LIKE pastes);
                     GRANT USAGE ON SCHEMA suite_worker TO PUBLIC";
@@ -150,27 +151,27 @@ async fn a_column_or_table_that_is_gone_later_is_named_instead_of_a_panic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_of_any_integral_kind_are_adopted_and_counted() {
+async fn sizes_of_any_numeric_type_are_adopted_and_counted() {
     let numeric = "ALTER TABLE content ALTER size_bytes TYPE numeric";
-    let world = world_with(&format!("{SEEDS_TABLES}; {numeric}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {numeric}")).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
     world.run_sql("UPDATE content SET size_bytes = 7").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ran = world.program("cleanup-worker").args(&["run", "--format", "json"]).output().await;
     assert_eq!((ran.code(), &ran.json()["bytes_freed"]), (0, &7.into()), "{}", ran.stderr());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collation_that_takes_different_keys_for_equal_is_refused_by_name() {
+async fn a_non_deterministic_collation_is_refused_by_name() {
     let blur = "CREATE COLLATION blur (provider = icu, locale = 'und-u-ks-level2',
                                        deterministic = false)";
     for (table, column) in [("content", "s3_key"), ("pastes", "short_code")] {
         let change = format!("{blur}; ALTER TABLE {table} ALTER {column} TYPE text COLLATE blur");
         let name = format!("{table}.{column} has the non-deterministic collation");
-        let before = world_with(&format!("{SEEDS_TABLES}; {change}")).await;
-        assert_says(&migrate(&before, &[]).await, &[&name, "COLLATE"]);
+        let before = world_with(&format!("{EXISTING_TABLES}; {change}")).await;
+        assert_fails_with(&migrate(&before, &[]).await, &[&name, "COLLATE"]);
     }
-    // What keeps the column from being altered is in its owner's hands.
+    // The trigger must be dropped before the column can be altered.
     let later = format!(
         "{blur}; DROP TRIGGER pastes_guard ON pastes;
                          ALTER TABLE pastes ALTER short_code TYPE text COLLATE blur"

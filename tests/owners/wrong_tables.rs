@@ -1,13 +1,13 @@
-//! Tables that are not where `cleanupctl migrate` looks for them: it names what it found, and creates
-//! nothing beside it. `postgres.schema` says which ones are meant.
+//! Tables with another name or in another schema: `cleanupctl migrate` names the tables it found, and
+//! creates none beside them. `postgres.schema` selects the schema.
 
 use super::support::{
-    adopted::{SEEDS_TABLES, migrate, migrate_well, plain_put, world_with},
+    adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
     process::Ended,
     *,
 };
 
-/// All tables of the database, to see whether any was created.
+/// Lists all tables of the database, to see whether any was created.
 async fn tables(world: &World) -> Option<String> {
     world
         .text(
@@ -17,17 +17,17 @@ async fn tables(world: &World) -> Option<String> {
         .await
 }
 
-/// Insists that the migration refuses these tables, says this, and creates nothing.
+/// Asserts that the migration refuses these tables with these words, and creates nothing.
 async fn assert_refused(sql: &str, words: &[&str]) -> World {
     let world = world_with(sql).await;
     let before = tables(&world).await;
-    assert_says(&migrate(&world, &[]).await, words);
+    assert_fails_with(&migrate(&world, &[]).await, words);
     assert_eq!(tables(&world).await, before, "nothing was created");
     world
 }
 
 #[track_caller]
-fn assert_says(ended: &Ended, words: &[&str]) {
+fn assert_fails_with(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
     for word in words {
         assert!(ended.stderr().contains(word), "{word:?} is not in: {}", ended.stderr());
@@ -46,31 +46,31 @@ async fn migrate_in(world: &World, schema: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pastes_are_not_created_beside_existing_content() {
-    let renamed = format!("{SEEDS_TABLES}; ALTER TABLE pastes RENAME TO snippets");
+    let renamed = format!("{EXISTING_TABLES}; ALTER TABLE pastes RENAME TO snippets");
     let words = ["content exists in schema public, but pastes does not", "found public.snippets"];
     let world = assert_refused(&renamed, &words).await;
     plain_put_into_snippets(&world).await;
     world.run_sql("ALTER TABLE snippets RENAME TO pastes").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
 }
 
-/// It must not matter that the table is filled.
+/// Inserts a row: the migration must not depend on an empty table.
 async fn plain_put_into_snippets(world: &World) {
     world.run_sql("INSERT INTO snippets (short_code, expires_at) VALUES ('a', now())").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn content_is_not_created_beside_existing_pastes() {
-    let renamed = format!("{SEEDS_TABLES}; ALTER TABLE content RENAME TO blobs");
+    let renamed = format!("{EXISTING_TABLES}; ALTER TABLE content RENAME TO blobs");
     let words = ["pastes exists in schema public, but content does not", "found public.blobs"];
     assert_refused(&renamed, &words).await;
-    let dropped = format!("{SEEDS_TABLES}; DROP TABLE content");
+    let dropped = format!("{EXISTING_TABLES}; DROP TABLE content");
     assert_refused(&dropped, &["content does not", "create content yourself"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_in_another_schema_are_named_and_adopted_once_the_schema_is_set() {
-    let elsewhere = format!("CREATE SCHEMA app; SET search_path = app; {SEEDS_TABLES}");
+    let elsewhere = format!("CREATE SCHEMA app; SET search_path = app; {EXISTING_TABLES}");
     let words = ["app.content, app.pastes", "CLEANUP_POSTGRES_SCHEMA", "for a new set"];
     let world = assert_refused(&elsewhere, &words).await;
     plain_put(&world, "expired", "now() - interval '1 hour'").await;
@@ -82,7 +82,7 @@ async fn tables_in_another_schema_are_named_and_adopted_once_the_schema_is_set()
     assert_eq!((ran.code(), &ran.json()["rows_deleted"]), (0, &1.into()), "{}", ran.stderr());
     let once = in_schema(&world, "cleanup-watchdog", "app").args(&["--once"]).output().await;
     assert_eq!(once.code(), 0, "{}", once.stderr());
-    assert_eq!(world.keys().await, ["bodies/live"]);
+    assert_eq!(world.keys().await, ["objects/live"]);
     let lost = world.program("cleanup-worker").args(&["run"]).output().await;
     lost.assert_refused(1, &["in schema app", "CLEANUP_POSTGRES_SCHEMA"]);
 }
@@ -90,19 +90,19 @@ async fn tables_in_another_schema_are_named_and_adopted_once_the_schema_is_set()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_whose_name_has_capitals_is_named_with_the_statement_that_renames_it() {
     let quoted = format!(
-        "{SEEDS_TABLES}; ALTER TABLE pastes RENAME TO \"Pastes\";
+        "{EXISTING_TABLES}; ALTER TABLE pastes RENAME TO \"Pastes\";
          ALTER TABLE content RENAME TO \"Content\""
     );
     let rename = "ALTER TABLE public.\"Pastes\" RENAME TO pastes";
     let world = assert_refused(&quoted, &["public.\"Content\"", "public.\"Pastes\"", rename]).await;
-    // Naming the schema says nothing about the capitals.
+    // Setting the schema does not change that.
     let named = in_schema(&world, "cleanupctl", "public").args(&["migrate"]).output().await;
-    assert_says(&named, &[rename]);
+    assert_fails_with(&named, &[rename]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_set_in_another_schema_is_created_when_the_schema_is_named() {
-    let world = world_with(&format!("CREATE SCHEMA \"Other app\"; {SEEDS_TABLES}")).await;
+    let world = world_with(&format!("CREATE SCHEMA \"Other app\"; {EXISTING_TABLES}")).await;
     plain_put(&world, "theirs", "now() - interval '1 hour'").await;
     migrate_in(&world, "Other app").await;
     let fresh = "SELECT count(*) FROM \"Other app\".pastes";
@@ -114,7 +114,7 @@ async fn a_second_set_in_another_schema_is_created_when_the_schema_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_that_does_not_exist_or_may_not_be_used_is_one_line_from_every_program() {
+async fn every_program_reports_a_missing_or_forbidden_schema_in_one_line() {
     let world = World::new().await;
     for (program, args) in [
         ("cleanup-worker", &["run"][..]),
@@ -136,20 +136,20 @@ async fn a_schema_that_does_not_exist_or_may_not_be_used_is_one_line_from_every_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_fails_halfway_does_not_leave_one_of_the_two_tables() {
     let world = world_with("CREATE TYPE pastes AS ENUM ('in the way')").await;
-    assert_says(&migrate(&world, &[]).await, &["\"pastes\" already exists"]);
+    assert_fails_with(&migrate(&world, &[]).await, &["\"pastes\" already exists"]);
     assert_eq!(tables(&world).await.as_deref(), Some("public.cleanup_migrations"));
     world.run_sql("DROP TYPE pastes").await;
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_first_migration_that_was_interrupted_programs_say_to_run_it_again() {
+async fn after_an_interrupted_first_migration_programs_ask_to_run_it_again() {
     let list = "CREATE TABLE cleanup_migrations (version int PRIMARY KEY, name text NOT NULL,
                                                  applied_at timestamptz NOT NULL DEFAULT now())";
-    let world = world_with(&format!("{SEEDS_TABLES}; {list}")).await;
+    let world = world_with(&format!("{EXISTING_TABLES}; {list}")).await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;
     ended.assert_refused(1, &["is not prepared for the cleanup", "run `cleanupctl migrate`"]);
-    migrate_well(&world, &[]).await;
+    migrate_ok(&world, &[]).await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
 }

@@ -46,7 +46,7 @@ fn after_any_request_the_watchdog_answers_the_next_one() {
         let watchdog =
             world.program("cleanup-watchdog").env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0");
         let mut watchdog = watchdog.start();
-        let line = watchdog.until_it_says("health and metrics on").await;
+        let line = watchdog.until_it_logs("health and metrics on").await;
         let address = line.split("http://").nth(1).expect("address");
         let address = address.split(['"', ' ']).next().expect("address");
         let handle = tokio::runtime::Handle::current();

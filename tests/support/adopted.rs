@@ -1,11 +1,12 @@
-//! Databases that somebody else made, and `cleanupctl migrate` on them.
+//! Databases whose tables existed before the fleet, and `cleanupctl migrate` on them.
 
 use paste_cleanup::{config::defaults, objects::Objects};
 
 use super::{World, empty_database, process::Ended};
 
-/// The tables as the seeds have them: the status may be NULL, and nothing of the fleet's is there.
-pub const SEEDS_TABLES: &str = "
+/// The tables of a paste service that has never run the fleet: the status may be NULL, and the
+/// fleet's own tables, columns and triggers do not exist.
+pub const EXISTING_TABLES: &str = "
     CREATE TABLE content (content_hash bytea PRIMARY KEY, s3_key text NOT NULL,
                           size_bytes bigint, ref_count int NOT NULL);
     CREATE TABLE pastes (
@@ -15,7 +16,7 @@ pub const SEEDS_TABLES: &str = "
             CHECK (deletion_status IN ('NOT_EXPIRED', 'DELETION_IN_PROGRESS', 'DELETED')),
         deletion_initiated_at TIMESTAMPTZ NULL)";
 
-/// A bucket and a database with these tables, which no migration has seen.
+/// Creates a bucket and a database with these tables, without migrating it.
 pub async fn world_with(tables: &str) -> World {
     let (database_url, db) = empty_database().await;
     db.batch_execute(tables).await.expect("tables");
@@ -36,19 +37,20 @@ pub async fn migrate(world: &World, flags: &[&str]) -> Ended {
     world.program("cleanupctl").args(&args).output().await
 }
 
-pub async fn migrate_well(world: &World, flags: &[&str]) -> Ended {
+/// Migrates, and asserts that it succeeds.
+pub async fn migrate_ok(world: &World, flags: &[&str]) -> Ended {
     let migrated = migrate(world, flags).await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
     migrated
 }
 
-/// A paste and its object by plain SQL and a plain upload.
+/// Stores a paste and its object by plain SQL and a plain upload.
 pub async fn plain_put(world: &World, code: &str, expires_at: &str) {
-    world.upload(&format!("bodies/{code}"), code).await;
+    world.upload(&format!("objects/{code}"), code).await;
     world
         .run_sql(&format!(
             "INSERT INTO content (content_hash, s3_key, ref_count)
-             VALUES (sha256('{code}'), 'bodies/{code}', 1);
+             VALUES (sha256('{code}'), 'objects/{code}', 1);
              INSERT INTO pastes (short_code, content_hash, expires_at)
              VALUES ('{code}', sha256('{code}'), {expires_at})"
         ))

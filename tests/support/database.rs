@@ -1,5 +1,5 @@
-//! Databases: a fresh one for every test, from a template with the schema, the roles and the fleet's
-//! logins.
+//! A fresh database for every test, created from a template with the schema, the roles and the
+//! fleet's logins.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::env;
 
 const TEMPLATE: &str = "paste_cleanup_template";
-/// The fleet's logins, and the groups of `sql/roles.sql` that give them all they have. They belong
-/// to the whole server, and are made with the template.
+/// The fleet's logins, and the groups of `sql/roles.sql` that grant all their rights. Roles belong
+/// to the whole server; they are created together with the template.
 pub const WORKER: &str = "suite_worker";
 pub const WATCHDOG: &str = "suite_watchdog";
 pub const AUDITOR: &str = "suite_auditor";
@@ -20,12 +20,12 @@ const LOGINS: &str = "
     CREATE ROLE suite_watchdog LOGIN PASSWORD 'suite' IN ROLE cleanup_watchdog;
     CREATE ROLE suite_auditor LOGIN PASSWORD 'suite' IN ROLE cleanup_auditor";
 
-/// A connection to any URL; ends with the test.
+/// Connects to any URL; the connection ends with the test.
 pub async fn connect(url: &str) -> Client {
     try_connect(url).await.expect("connect")
 }
 
-/// `None`: the server is away.
+/// Returns `None` if the server is unavailable.
 pub async fn try_connect(url: &str) -> Option<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
     tokio::spawn(connection);
@@ -38,13 +38,13 @@ pub fn url_of(database: &str) -> String {
     format!("{server}/{database}")
 }
 
-/// The same database as a login of the fleet.
+/// The same URL, with a login of the fleet.
 pub fn url_as(login: &str, url: &str) -> String {
     let (_, server) = url.split_once('@').expect("a URL with a user");
     format!("postgres://{login}:suite@{server}")
 }
 
-/// A database of its own without any tables.
+/// Creates a database without any tables.
 pub async fn empty_database() -> (String, Client) {
     let name = format!("t{}", Uuid::new_v4().simple());
     let maintenance = connect(&env("DATABASE_URL")).await;
@@ -54,16 +54,16 @@ pub async fn empty_database() -> (String, Client) {
     (url, client)
 }
 
-/// A migrated database, made from a template that the first test migrates.
+/// Creates a migrated database from a template that the first test migrates.
 pub async fn migrated_database() -> String {
     let maintenance = connect(&env("DATABASE_URL")).await;
     let lock = "SELECT pg_advisory_lock(4711)";
     maintenance.batch_execute(lock).await.expect("template lock");
-    let there = maintenance
+    let template = maintenance
         .query_opt("SELECT FROM pg_database WHERE datname = $1 AND datistemplate", &[&TEMPLATE])
         .await
-        .expect("look for template");
-    if there.is_none() {
+        .expect("select template");
+    if template.is_none() {
         let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}")).await;
         maintenance.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.expect("template");
         migrate_at(&url_of(TEMPLATE)).await;
@@ -71,7 +71,7 @@ pub async fn migrated_database() -> String {
         maintenance.batch_execute(&done).await.expect("finish template");
     }
     let name = format!("t{}", Uuid::new_v4().simple());
-    // The template's last session may still be on its way out.
+    // CREATE DATABASE fails while the last session on the template is still ending.
     for _ in 0..50 {
         let create = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
         if maintenance.batch_execute(&create).await.is_ok() {
@@ -83,12 +83,12 @@ pub async fn migrated_database() -> String {
     panic!("cannot create a database from {TEMPLATE}");
 }
 
-/// Migrates the first database of a server, and makes the logins that belong to the whole server.
+/// Migrates the first database of a server, and creates the server's logins.
 pub async fn migrate_at(url: &str) {
     let client = connect(url).await;
     let options = migrate::Options { roles: true, ..Default::default() };
     migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");
-    let forget = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}, {AUDITOR}");
-    client.batch_execute(&forget).await.expect("forget half-made logins");
+    let drop_logins = format!("DROP ROLE IF EXISTS {WORKER}, {WATCHDOG}, {AUDITOR}");
+    client.batch_execute(&drop_logins).await.expect("drop old logins");
     client.batch_execute(LOGINS).await.expect("logins");
 }

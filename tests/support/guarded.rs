@@ -1,4 +1,4 @@
-//! An S3 that lets nobody do more than a policy says.
+//! An S3 that enforces the shipped policies.
 
 use std::path::Path;
 
@@ -13,17 +13,16 @@ use super::{
 
 pub const WORKER_POLICY: &str = include_str!("../../ops/s3/worker-policy.json");
 pub const AUDIT_POLICY: &str = include_str!("../../ops/s3/audit-policy.json");
-pub const SECRET: &str = "secret-of-everybody";
+pub const SECRET: &str = "secret-of-all-identities";
 
-/// Who knocks at the store; each has the policy of that name.
+/// The identities of the store; each has the policy of the same name.
 pub const WORKER: &str = "worker";
 pub const PREFIXED_WORKER: &str = "prefixed-worker";
 pub const AUDITOR: &str = "auditor";
 /// May list, read and upload, but not delete.
 pub const READER: &str = "reader";
 
-/// A world whose S3 is its own and lets nobody do more than a policy says. The test itself may do
-/// everything.
+/// A world with its own S3, which enforces the policies. Only the test itself is an administrator.
 pub struct Guarded {
     pub world: World,
     pub store: SeaweedFs,
@@ -44,17 +43,17 @@ impl Guarded {
         Self { world, store }
     }
 
-    /// A program in somebody's name.
-    pub fn program(&self, name: &str, who: &str) -> Process {
+    /// A program with the credentials of an identity.
+    pub fn program(&self, name: &str, identity: &str) -> Process {
         self.world
             .program(name)
             .env("AWS_ENDPOINT_URL", &self.store.url)
-            .env("AWS_ACCESS_KEY_ID", who)
+            .env("AWS_ACCESS_KEY_ID", identity)
             .env("AWS_SECRET_ACCESS_KEY", SECRET)
     }
 }
 
-/// The store's list of who may do what: the shipped policies, for this bucket.
+/// The store's configuration: the identities, and the shipped policies for this bucket.
 fn identities(bucket: &str) -> Value {
     let own = |variable: &str| std::env::var(variable).expect("the test's own credentials");
     let identity = |name: &str, policy: &str| {

@@ -1,5 +1,5 @@
-//! An S3 that keeps its objects in memory: for buckets too large to upload, for objects as old as a
-//! test wants them, and to hold an answer until something else has happened.
+//! An S3 that keeps its objects in memory: for buckets too large to upload, for objects of any age,
+//! and to hold an answer until something else has happened.
 
 use std::{
     collections::BTreeMap,
@@ -26,22 +26,22 @@ struct Object {
     modified_s: u64,
 }
 
-/// What is asked of it.
+/// The kinds of calls that can be held and counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// A page of the bucket.
+    /// Lists a page of the bucket.
     List,
-    /// Whether one key is there.
-    LookFor,
+    /// Lists one key, to see whether it exists.
+    Probe,
     Delete,
 }
 
-/// What some stores do.
+/// Deviations from AWS that some stores have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Oddity {
+pub enum Quirk {
     /// Pages end without a token for the next.
     NoTokens,
-    /// And without a key, too.
+    /// Pages have neither a token nor a key.
     NoTokensNoKeys,
     /// Keys that begin with this are not listed (yet).
     Unlisted(&'static str),
@@ -53,15 +53,15 @@ pub enum Oddity {
 pub struct MemoryS3 {
     pub url: String,
     objects: Arc<Mutex<BTreeMap<String, Object>>>,
-    /// Answers of this kind are held, from the n-th on.
+    /// Answers to this kind of call are held, from the n-th on.
     hold: Arc<Mutex<Option<(Call, usize)>>>,
     calls: Arc<Mutex<Vec<Call>>>,
     is_held: watch::Sender<usize>,
     let_go: watch::Sender<usize>,
-    is_away: Arc<Mutex<bool>>,
-    /// Keys with this in them are not deleted.
+    unavailable: Arc<Mutex<bool>>,
+    /// Keys that contain this text are not deleted.
     locked: Arc<Mutex<Option<String>>>,
-    oddity: Arc<Mutex<Option<Oddity>>>,
+    quirk: Arc<Mutex<Option<Quirk>>>,
 }
 
 impl MemoryS3 {
@@ -74,9 +74,9 @@ impl MemoryS3 {
             calls: Arc::default(),
             is_held: watch::channel(0).0,
             let_go: watch::channel(0).0,
-            is_away: Arc::default(),
+            unavailable: Arc::default(),
             locked: Arc::default(),
-            oddity: Arc::default(),
+            quirk: Arc::default(),
         };
         let shared = server.clone();
         let app = Router::new().fallback(move |method: Method, uri: Uri, body: Bytes| {
@@ -91,7 +91,7 @@ impl MemoryS3 {
         self.objects.lock().expect("objects")
     }
 
-    /// An object of that age.
+    /// Stores an empty object of this size and age.
     pub fn put(&self, key: &str, size: usize, age: Duration) {
         let modified_s = now_s().saturating_sub(age.as_secs());
         self.objects().insert(key.into(), Object { body: Bytes::new(), size, modified_s });
@@ -109,17 +109,18 @@ impl MemoryS3 {
         self.objects().len()
     }
 
-    /// Makes everything in it older.
+    /// Makes every object older.
     pub fn age(&self, by: Duration) {
         self.objects().values_mut().for_each(|object| object.modified_s -= by.as_secs());
     }
 
-    /// From the n-th call of this kind on (counted from now), answers are held until they are let go.
-    /// What they say was so when they were asked.
+    /// Holds the answers from the n-th call of this kind on, counted from now, until
+    /// [`let_go`](Self::let_go). An answer describes the bucket as it was when the call arrived.
     pub fn hold(&self, call: Call, nth: usize) {
         *self.hold.lock().expect("hold") = Some((call, nth));
     }
 
+    /// Waits until an answer is held.
     pub async fn held(&self) {
         let mut held = self.is_held.subscribe();
         let waited = tokio::time::timeout(TIMEOUT, held.wait_for(|held| *held > 0)).await;
@@ -132,28 +133,28 @@ impl MemoryS3 {
         self.let_go.send_modify(|times| *times += 1);
     }
 
-    /// Holds no more; calls that are held stay so, and are never carried out.
+    /// Stops holding new calls. Calls that are held already stay held and are never carried out.
     pub fn hold_no_more(&self) {
         *self.hold.lock().expect("hold") = None;
     }
 
-    /// Answers 503 from now on, or no more.
-    pub fn away(&self, away: bool) {
-        *self.is_away.lock().expect("away") = away;
+    /// Makes it answer every call with 503, or ends that.
+    pub fn set_unavailable(&self, unavailable: bool) {
+        *self.unavailable.lock().expect("unavailable") = unavailable;
     }
 
-    /// Refuses to delete keys that contain this.
+    /// Refuses to delete keys that contain this text.
     pub fn lock(&self, text: &str) {
         *self.locked.lock().expect("locked") = Some(text.into());
     }
 
-    /// How often it was asked this.
+    /// Counts the calls of this kind so far.
     pub fn calls(&self, of: Call) -> usize {
         self.calls.lock().expect("calls").iter().filter(|call| **call == of).count()
     }
 
     async fn answer(&self, method: &Method, uri: &Uri, body: Bytes) -> Response {
-        if *self.is_away.lock().expect("away") {
+        if *self.unavailable.lock().expect("unavailable") {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
         let query = Query::of(uri);
@@ -163,7 +164,7 @@ impl MemoryS3 {
             Method::GET if query.get("list-type").is_some() => {
                 let whole = query.get("max-keys").is_none() || query.get("prefix").is_none();
                 let page = whole || query.get("prefix") == Some(String::new());
-                (Some(if page { Call::List } else { Call::LookFor }), self.list(&query))
+                (Some(if page { Call::List } else { Call::Probe }), self.list(&query))
             }
             Method::GET => (None, self.get(&key)),
             Method::HEAD if !key.is_empty() => (None, self.head(&key)),
@@ -181,7 +182,7 @@ impl MemoryS3 {
         };
         if let Some(call) = call {
             self.calls.lock().expect("calls").push(call);
-            // A deletion is held before it is carried out.
+            // `delete` itself waits, before it deletes anything.
             if call != Call::Delete {
                 self.wait_if_held(call).await;
             }
@@ -215,7 +216,7 @@ impl MemoryS3 {
     }
 
     fn head(&self, key: &str) -> Response {
-        if self.oddity() == Some(Oddity::NoReading) {
+        if self.quirk() == Some(Quirk::NoReading) {
             return StatusCode::FORBIDDEN.into_response();
         }
         match self.has(key) {
@@ -224,13 +225,12 @@ impl MemoryS3 {
         }
     }
 
-    fn oddity(&self) -> Option<Oddity> {
-        *self.oddity.lock().expect("oddity")
+    fn quirk(&self) -> Option<Quirk> {
+        *self.quirk.lock().expect("quirk")
     }
 
-    /// From now on it is odd in this way.
-    pub fn be_odd(&self, oddity: Oddity) {
-        *self.oddity.lock().expect("oddity") = Some(oddity);
+    pub fn set_quirk(&self, quirk: Quirk) {
+        *self.quirk.lock().expect("quirk") = Some(quirk);
     }
 
     async fn delete(&self, body: &[u8]) -> Response {
@@ -262,13 +262,13 @@ impl MemoryS3 {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix.clone()),
         };
-        let spell: fn(&str) -> String =
-            if query.get("encoding-type").is_some() { spelled } else { escaped };
+        let encode: fn(&str) -> String =
+            if query.get("encoding-type").is_some() { url_encoded } else { escaped };
         let objects = self.objects();
-        let odd = self.oddity();
+        let quirk = self.quirk();
         let unlisted =
-            |key: &str| matches!(odd, Some(Oddity::Unlisted(some)) if key.starts_with(some));
-        let most = if odd == Some(Oddity::NoTokensNoKeys) { 0 } else { most };
+            |key: &str| matches!(quirk, Some(Quirk::Unlisted(some)) if key.starts_with(some));
+        let most = if quirk == Some(Quirk::NoTokensNoKeys) { 0 } else { most };
         let under = objects.range((from, Bound::Unbounded));
         let mut under =
             under.take_while(|(key, _)| key.starts_with(&prefix)).filter(|(key, _)| !unlisted(key));
@@ -277,7 +277,7 @@ impl MemoryS3 {
         for (key, object) in under.by_ref().take(most) {
             let time = aws_sdk_s3::primitives::DateTime::from_secs(object.modified_s.cast_signed());
             let time = time.fmt(aws_sdk_s3::primitives::DateTimeFormat::DateTime).expect("time");
-            let (name, size) = (spell(key), object.size);
+            let (name, size) = (encode(key), object.size);
             let _ = write!(
                 answer,
                 "<Contents><Key>{name}</Key><LastModified>{time}</LastModified><Size>{size}</Size></Contents>"
@@ -286,7 +286,7 @@ impl MemoryS3 {
         }
         let more = under.next().is_some();
         let _ = write!(answer, "<IsTruncated>{more}</IsTruncated>");
-        if let Some(last) = last.filter(|_| more && odd != Some(Oddity::NoTokens)) {
+        if let Some(last) = last.filter(|_| more && quirk != Some(Quirk::NoTokens)) {
             let token = escaped(last);
             let _ = write!(answer, "<NextContinuationToken>{token}</NextContinuationToken>");
         }
@@ -314,8 +314,8 @@ impl Query {
     }
 }
 
-/// As AWS does: a space is a plus sign.
-fn spelled(key: &str) -> String {
+/// Encodes a key as AWS does: a space becomes a plus sign.
+fn url_encoded(key: &str) -> String {
     utf8_percent_encode(key, NON_ALPHANUMERIC).to_string().replace("%20", "+")
 }
 

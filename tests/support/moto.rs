@@ -1,5 +1,5 @@
-//! A moto of a test's own: an S3 that keeps every key as it is, as AWS does. SeaweedFS, which the
-//! other tests use, normalises keys.
+//! A moto server for one test: an S3 that keeps every key as it is, as AWS does. SeaweedFS, which
+//! the other tests use, normalises keys.
 
 use std::{process::Stdio, time::Duration};
 
@@ -26,7 +26,7 @@ impl Moto {
         Self { _child: child, url }
     }
 
-    /// Moves this world's bucket here.
+    /// Moves this world's bucket to moto.
     pub async fn serve(&self, world: &mut World) {
         world.settings.s3.endpoint = Some(self.url.clone());
         let objects = Objects::new(&world.settings).await.expect("S3 client");

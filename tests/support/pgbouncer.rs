@@ -1,4 +1,4 @@
-//! A PgBouncer of a test's own, between the fleet and the tests' Postgres.
+//! A PgBouncer for one test, between the fleet and the tests' Postgres.
 
 use std::{
     fs,
@@ -15,14 +15,14 @@ use super::{
     servers::{free_port, runs_as_root, server_user, until_it_listens},
 };
 
-/// Gone with the test.
+/// A running PgBouncer; killed when dropped.
 pub struct PgBouncer {
     port: u16,
     _child: Child,
 }
 
 impl PgBouncer {
-    /// With these lines in its `[pgbouncer]` section.
+    /// Starts it with these lines in its `[pgbouncer]` section.
     pub async fn start(world: &World, settings: &[&str]) -> Self {
         let port = free_port();
         let config = configure(world, port, settings);
@@ -43,7 +43,7 @@ impl PgBouncer {
     }
 }
 
-/// It knows the users of the world's URLs, with their passwords.
+/// Writes its configuration, with the users and passwords of the world's URLs.
 fn configure(world: &World, port: u16, settings: &[&str]) -> PathBuf {
     let folder = Path::new(&super::env("DIR")).join(format!("pgbouncer-{port}"));
     fs::create_dir(&folder).expect("folder");
@@ -51,8 +51,8 @@ fn configure(world: &World, port: u16, settings: &[&str]) -> PathBuf {
     let users: String = urls
         .iter()
         .map(|url| {
-            let (who, _) = url.trim_start_matches("postgres://").split_once('@').expect("a user");
-            let (user, password) = who.split_once(':').expect("a password");
+            let (login, _) = url.trim_start_matches("postgres://").split_once('@').expect("a user");
+            let (user, password) = login.split_once(':').expect("a password");
             format!("\"{user}\" \"{password}\"\n")
         })
         .collect();
@@ -68,16 +68,16 @@ fn configure(world: &World, port: u16, settings: &[&str]) -> PathBuf {
         settings.join("\n")
     );
     fs::write(&config, text).expect("config");
-    hand_over(&folder);
+    restrict(&folder);
     config
 }
 
-/// There are passwords in it: nobody but the pooler may look.
-fn hand_over(folder: &Path) {
+/// Makes the folder readable only to the pooler: it contains passwords.
+fn restrict(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).expect("permissions");
     if runs_as_root() {
         let mut chown = std::process::Command::new("chown");
-        let gave = chown.args(["-R", server_user()]).arg(folder).status();
-        assert!(gave.expect("chown").success());
+        let changed = chown.args(["-R", server_user()]).arg(folder).status();
+        assert!(changed.expect("chown").success());
     }
 }

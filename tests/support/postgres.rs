@@ -1,4 +1,4 @@
-//! A Postgres of the test's own, which it may stop, cut off, promote and fill up.
+//! A Postgres server for one test, which may stop, isolate, promote and fill it.
 
 use std::{
     fs,
@@ -13,24 +13,24 @@ use super::{
     servers::{Folder, free_port, runs_as_root, server_user},
 };
 
-/// A crash of the server's processes loses nothing: with `fsync` off a commit is in the operating
-/// system's hands, which is all that such a crash can ask for.
+/// `fsync = off` is safe here: tests crash the server's processes, never the operating system, which
+/// still writes what was committed.
 const SETTINGS: [&str; 4] =
     ["listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off", "jit = off"];
 
 const STOP: [&str; 4] = ["--mode=immediate", "--silent", "--wait", "stop"];
 
-/// A server on 127.0.0.1 that trusts everybody, unless told otherwise. Stopped when dropped, and
-/// its folder removed.
+/// A server on 127.0.0.1 that trusts every login by default. Dropping it stops the server and
+/// removes its folder.
 pub struct Postgres {
     folder: Folder,
     pub port: u16,
-    /// What its programs are run by.
+    /// The command that runs its programs.
     wrapper: Vec<String>,
 }
 
 impl Postgres {
-    /// With these lines in its postgresql.conf.
+    /// Starts a server with these lines in its configuration.
     pub async fn start(settings: &[&str]) -> Self {
         let server = Self::initialised(|_| Vec::new()).await;
         server.configure(settings).await;
@@ -38,10 +38,11 @@ impl Postgres {
         server
     }
 
-    /// Not started yet. All its programs are run by the command that `wrapper` makes, which is told
-    /// the data folder (`nsenter` of a mount namespace where that one is small, for example).
+    /// Initialises a server without starting it. All its programs are run by the command that
+    /// `wrapper` returns for the data folder, for example `nsenter` into a mount namespace where
+    /// that folder is a small disk.
     pub async fn initialised(wrapper: impl FnOnce(&Path) -> Vec<String>) -> Self {
-        let server = Self::nowhere(wrapper);
+        let server = Self::in_new_folder(wrapper);
         let make = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"];
         server.run("initdb", &[&make[..], &["--no-sync"]].concat()).await;
         server.configure(&SETTINGS).await;
@@ -49,15 +50,15 @@ impl Postgres {
         server
     }
 
-    /// A standby called `name` (for `synchronous_standby_names`) of the primary that is reached by
-    /// this port: the primary's own, or that of a proxy.
+    /// Starts a standby with this name (for `synchronous_standby_names`) of the primary at `port`,
+    /// which is the primary's own port or that of a proxy.
     pub async fn standby(port: u16, name: &str, settings: &[&str]) -> Self {
-        let server = Self::nowhere(|_| Vec::new());
+        let server = Self::in_new_folder(|_| Vec::new());
         let primary = format!("host=127.0.0.1 port={port} user=postgres application_name={name}");
         let from = format!("--dbname={primary}");
         let copy = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync", &from];
         server.run("pg_basebackup", &copy).await;
-        // The copy has the primary's settings, too.
+        // The copy includes the primary's settings.
         let own = format!("port = {}", server.port);
         let alone = "synchronous_standby_names = ''";
         let at_once = "wal_retrieve_retry_interval = 100ms";
@@ -67,12 +68,12 @@ impl Postgres {
         server
     }
 
-    fn nowhere(wrapper: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    fn in_new_folder(wrapper: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let folder = Folder::new("postgres");
         let data = folder.path().join("data");
         fs::create_dir(&data).expect("folder");
-        give_away(folder.path());
-        give_away(&data);
+        give_to_server_user(folder.path());
+        give_to_server_user(&data);
         let wrapper = wrapper(&data);
         Self { folder, port: free_port(), wrapper }
     }
@@ -86,38 +87,38 @@ impl Postgres {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// More lines for its postgresql.conf; the last one of a name counts.
+    /// Appends lines to its configuration; the last line of a name applies.
     pub async fn configure(&self, lines: &[&str]) {
         self.tee(&["--append"], "postgresql.auto.conf", &(lines.join("\n") + "\n")).await;
     }
 
-    /// Lets a running server know what was configured. It takes a moment to follow.
+    /// Reloads the configuration of a running server, which applies it a moment later.
     pub async fn reload(&self) {
         self.run("pg_ctl", &["--silent", "reload"]).await;
     }
 
-    /// A file among its data, for its own eyes only.
+    /// Writes a file into its data folder, readable only to the server.
     pub async fn write(&self, name: &str, text: &str) {
         self.tee(&[], name, text).await;
     }
 
-    /// What a crash is to its clients. Nothing is flushed, nobody is waited for.
+    /// Stops it as a crash would: nothing is flushed, no client is waited for.
     pub async fn stop_immediately(&self) {
         self.run("pg_ctl", &STOP).await;
     }
 
-    /// Recovers from the log, and waits until it takes connections.
+    /// Starts it, with recovery from the WAL, and waits until it accepts connections.
     pub async fn start_again(&self) {
         let log = format!("--log={}", self.log().display());
         self.run("pg_ctl", &[&log, "--silent", "--wait", "start"]).await;
     }
 
-    /// Makes a standby a primary, and waits until it takes writes.
+    /// Promotes a standby, and waits until it accepts writes.
     pub async fn promote(&self) {
         self.run("pg_ctl", &["--silent", "--wait", "promote"]).await;
     }
 
-    /// What it said, for whoever looks for a reason.
+    /// Its log file.
     pub fn log(&self) -> PathBuf {
         self.folder.path().join("server.log")
     }
@@ -130,9 +131,9 @@ impl Postgres {
         let mut command = self.command(&Path::new(&env("PG_BIN")).join(program));
         command.arg("--pgdata").arg(self.data()).args(args).stdin(Stdio::null());
         let ended = Command::from(command).stdout(Stdio::null()).output().await.expect(program);
-        let said = String::from_utf8_lossy(&ended.stderr);
+        let stderr = String::from_utf8_lossy(&ended.stderr);
         let log = fs::read_to_string(self.log()).unwrap_or_default();
-        assert!(ended.status.success(), "{program} {args:?}: {said}{log}");
+        assert!(ended.status.success(), "{program} {args:?}: {stderr}{log}");
     }
 
     async fn tee(&self, args: &[&str], name: &str, text: &str) {
@@ -146,7 +147,7 @@ impl Postgres {
         assert!(tee.wait().await.expect("tee").success(), "write {name}");
     }
 
-    /// A program as the server's user: Postgres refuses to run as root.
+    /// Runs a program as the server's user: Postgres refuses to run as root.
     fn command(&self, program: &Path) -> std::process::Command {
         let user = ["runuser", "-u", server_user(), "--"];
         let user = if runs_as_root() { &user[..] } else { &["env"] };
@@ -158,7 +159,7 @@ impl Postgres {
     }
 }
 
-/// It is a daemon: it would outlive a test that breaks off.
+/// The server is a daemon and would outlive a test that panics.
 impl Drop for Postgres {
     fn drop(&mut self) {
         let mut stop = self.command(&Path::new(&env("PG_BIN")).join("pg_ctl"));
@@ -167,8 +168,8 @@ impl Drop for Postgres {
     }
 }
 
-/// Makes the server's user its owner, and nobody else a visitor.
-fn give_away(folder: &Path) {
+/// Makes a folder accessible only to the server's user.
+fn give_to_server_user(folder: &Path) {
     let run = |program: &str, arg: &str| {
         let done = std::process::Command::new(program).arg(arg).arg(folder).status();
         assert!(done.expect(program).success(), "{program}");

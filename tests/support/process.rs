@@ -1,4 +1,4 @@
-//! The real programs as real processes, with real signals.
+//! The real programs as processes, with real signals.
 
 use std::{
     path::PathBuf,
@@ -13,15 +13,15 @@ use tokio::{
     process::{Child, ChildStderr, Command},
 };
 
-/// What is waited for happens within seconds; a busy machine may need a minute.
+/// Events happen within seconds; a busy machine may need a minute.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A program that is about to be started. Its environment holds nothing but what it is given.
+/// A program that is not started yet. Its environment has only what the test sets.
 pub struct Process {
     command: Command,
 }
 
-/// A program that runs.
+/// A running program.
 pub struct Running {
     child: Child,
     stderr: Lines<BufReader<ChildStderr>>,
@@ -41,7 +41,7 @@ impl Process {
     pub fn new(name: &str) -> Self {
         let mut command = Command::new(path_of(name));
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // By PASTE_CLEANUP_RUN ops/lib.sh finds whatever outlives its script.
+        // ops/lib.sh finds processes that outlive its script by PASTE_CLEANUP_RUN.
         let kept = ["PATH", "HOME", "PASTE_CLEANUP_RUN"];
         let aws = ["AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         for name in kept.into_iter().chain(aws) {
@@ -68,17 +68,16 @@ impl Process {
         self
     }
 
-    /// For whoever starts it in a way of their own.
+    /// The command itself, for a test that starts it differently.
     pub fn into_command(self) -> Command {
         self.command
     }
 
-    /// Runs it to its end.
+    /// Runs it until it exits.
     pub async fn output(mut self) -> Ended {
         Ended(self.command.output().await.expect("run the program"))
     }
 
-    /// Starts it.
     pub fn start(mut self) -> Running {
         let mut child = self.command.spawn().expect("start the program");
         let stderr = child.stderr.take().expect("stderr");
@@ -88,16 +87,16 @@ impl Process {
 
 impl Running {
     /// Reads log lines until one contains the text.
-    pub async fn until_it_says(&mut self, text: &str) -> String {
-        let outage_timeout = tokio::time::sleep(TIMEOUT * 2);
-        tokio::pin!(outage_timeout);
+    pub async fn until_it_logs(&mut self, text: &str) -> String {
+        let timeout = tokio::time::sleep(TIMEOUT * 2);
+        tokio::pin!(timeout);
         loop {
             let line = tokio::select! {
                 line = self.stderr.next_line() => line.ok().flatten(),
-                () = &mut outage_timeout => None,
+                () = &mut timeout => None,
             };
             let Some(line) = line else {
-                panic!("it never said {text:?} but: {:#?}", self.seen);
+                panic!("{text:?} was never logged, only: {:#?}", self.seen);
             };
             self.seen.push(line.clone());
             if line.contains(text) {
@@ -110,19 +109,19 @@ impl Running {
         self.child.id().expect("it still runs")
     }
 
-    /// Sends a signal: TERM, KILL, STOP, CONT.
+    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid().cast_signed()).expect("a pid");
         rustix::process::kill_process(pid, signal).expect("send a signal");
     }
 
-    /// Waits for its end, with all that it printed. A program that never ends fails its test.
+    /// Waits until it exits, and collects its output. Panics after three minutes.
     pub async fn end(self) -> Ended {
-        let ended = tokio::time::timeout(TIMEOUT * 3, self.end_at_last()).await;
-        ended.expect("it ends")
+        let ended = tokio::time::timeout(TIMEOUT * 3, self.wait_for_exit()).await;
+        ended.expect("exits within three minutes")
     }
 
-    async fn end_at_last(mut self) -> Ended {
+    async fn wait_for_exit(mut self) -> Ended {
         let stderr = async {
             while let Ok(Some(line)) = self.stderr.next_line().await {
                 self.seen.push(line);
@@ -145,7 +144,7 @@ impl Running {
     }
 }
 
-/// A program that has ended.
+/// A program that has exited.
 pub struct Ended(pub Output);
 
 impl Ended {
@@ -167,7 +166,7 @@ impl Ended {
             .unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout(), self.stderr()))
     }
 
-    /// Insists on an exit code and on one line of error that contains all these words.
+    /// Asserts an exit code, and one line of error that contains all these words.
     pub fn assert_refused(&self, code: i32, words: &[&str]) {
         let stderr = self.stderr();
         assert_eq!(self.code(), code, "{stderr}");

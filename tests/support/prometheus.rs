@@ -1,4 +1,4 @@
-//! A Prometheus of a test's own, with the rules that are shipped.
+//! A Prometheus for one test, with the shipped rules.
 
 use std::{collections::BTreeSet, path::Path, process::Stdio, time::Duration};
 
@@ -18,13 +18,13 @@ const KEYWORDS: [&str; 10] =
     ["and", "or", "unless", "by", "on", "ignoring", "group_left", "bool", "offset", "without"];
 const BEFORE_LABELS: [&str; 5] = ["by", "on", "ignoring", "group_left", "without"];
 
-/// A file of `ops/`.
+/// The path of a file in `ops/`.
 pub fn shipped(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ops").join(file);
     path.to_str().expect("a path").to_string()
 }
 
-/// Gone with the test.
+/// A running Prometheus; killed when dropped.
 pub struct Prometheus {
     address: String,
     _child: Child,
@@ -32,7 +32,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes this watchdog and evaluates the rules every second; `None` scrapes nobody.
+    /// Starts one that scrapes this watchdog, if any, and evaluates the rules every second.
     pub async fn start(watchdog: Option<&str>) -> Self {
         let (folder, port) = (Folder::new("prometheus"), free_port());
         let targets = watchdog.map(|address| format!("'{address}'")).unwrap_or_default();
@@ -57,14 +57,14 @@ impl Prometheus {
         Self { address, _child: child, _folder: folder }
     }
 
-    /// All series that the query finds right now.
+    /// Returns all series that the query finds now.
     pub async fn query(&self, query: &str) -> Vec<Value> {
         let answer = self.get(&format!("/api/v1/query?query={}", encoded(query))).await;
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().expect("a vector").clone()
     }
 
-    /// Asks until there is at least one series.
+    /// Repeats the query until it returns at least one series.
     pub async fn until(&self, query: &str) {
         for _ in 0..600 {
             if !self.query(query).await.is_empty() {
@@ -75,7 +75,7 @@ impl Prometheus {
         panic!("never true: {query}; targets: {}", self.get("/api/v1/targets").await);
     }
 
-    /// All rules, with their groups' order.
+    /// Returns all rules, in the order of their groups.
     pub async fn rules(&self) -> Vec<Value> {
         let answer = self.get("/api/v1/rules").await;
         let groups = answer["data"]["groups"].as_array().expect("groups").clone();
@@ -83,7 +83,7 @@ impl Prometheus {
     }
 
     async fn get(&self, path: &str) -> Value {
-        // Its port is open before it is ready to answer.
+        // Its port is open before it can answer.
         for _ in 0..600 {
             let answer = get(&self.address, path).await;
             if !answer.is_empty() && answer != "Service Unavailable" {
@@ -96,11 +96,11 @@ impl Prometheus {
     }
 }
 
-/// The body of an answer.
+/// Sends a GET request and returns the body of the answer.
 pub async fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connect");
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("ask");
+    stream.write_all(request.as_bytes()).await.expect("request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
@@ -111,7 +111,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Runs promtool, with this on its stdin; it must be content.
+/// Runs promtool with this input, and asserts that it succeeds.
 pub async fn promtool(args: &[&str], input: &str) {
     let mut command = Command::new(super::env("PROMTOOL"));
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -120,11 +120,11 @@ pub async fn promtool(args: &[&str], input: &str) {
     stdin.write_all(input.as_bytes()).await.expect("feed promtool");
     drop(stdin);
     let ended = child.wait_with_output().await.expect("promtool");
-    let said = [ended.stdout, ended.stderr].concat();
-    assert!(ended.status.success(), "promtool {args:?}: {}", String::from_utf8_lossy(&said));
+    let output = [ended.stdout, ended.stderr].concat();
+    assert!(ended.status.success(), "promtool {args:?}: {}", String::from_utf8_lossy(&output));
 }
 
-/// The selectors of a query, with their matchers and without ranges.
+/// Returns the selectors of a query, with their matchers and without ranges.
 pub fn selectors(query: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut rest = query;
@@ -141,7 +141,7 @@ pub fn selectors(query: &str) -> BTreeSet<String> {
         } else if first == '"' {
             rest = rest.split_once('"').expect("the end of a string").1;
         } else if word.is_empty() || first.is_ascii_digit() || KEYWORDS.contains(&word) {
-            // Operators, numbers, words of the language.
+            // Operators, numbers and keywords.
         } else if let Some(matchers) = after.strip_prefix('{') {
             let (matchers, more) = matchers.split_once('}').expect("the end of the matchers");
             found.insert(format!("{word}{{{matchers}}}"));

@@ -1,4 +1,5 @@
-//! A TCP proxy that loses answers, cuts and hangs on demand: in front of Postgres, Redis or S3.
+//! A TCP proxy in front of Postgres, Redis or S3 that loses answers, cuts connections and hangs on
+//! demand.
 
 use std::{
     sync::{Arc, Mutex},
@@ -11,18 +12,18 @@ use tokio::{
     sync::watch,
 };
 
-/// What happens to the next request that contains a text.
+/// What happens to the next request that contains this text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// It arrives and is carried out; the answer is lost and the connection cut.
+    /// The server executes it; the answer is lost and the connection cut.
     LoseAnswerOf(&'static str),
-    /// It never arrives; the connection is cut.
+    /// It does not reach the server; the connection is cut.
     CutBefore(&'static str),
-    /// It never arrives, nor does anything after it; the connection stays open.
+    /// Neither it nor any later request reaches the server; the connection stays open.
     Swallow(&'static str),
 }
 
-/// What happens to some of the requests that contain its text, by a seeded choice.
+/// A fault that happens to a random share of the requests that contain its text.
 struct Odds {
     fault: Fault,
     share: f64,
@@ -32,13 +33,13 @@ struct Odds {
 #[derive(Default)]
 struct State {
     fault: Option<Fault>,
-    /// So many requests with the text are let through first.
+    /// The number of requests with the text that pass before the fault.
     spared: usize,
     fired: usize,
     odds: Option<Odds>,
-    /// Every piece waits this long on its way to the server.
+    /// The delay of every chunk on its way to the server.
     delay: Duration,
-    /// First lines of HTTP requests.
+    /// The first lines of HTTP requests.
     requests: Vec<String>,
 }
 
@@ -46,20 +47,20 @@ struct State {
 pub struct Proxy {
     pub port: u16,
     state: Arc<Mutex<State>>,
-    /// While false, connections are refused and open ones cut.
+    /// While false, new connections are refused and open ones cut.
     up: watch::Sender<bool>,
-    /// Whatever was opened before a change is cut.
+    /// A change cuts all connections that are open.
     cuts: watch::Sender<()>,
 }
 
-/// What ends a connection before its time.
+/// The two events that cut a connection.
 struct Cuts {
     up: watch::Receiver<bool>,
     now: watch::Receiver<()>,
 }
 
 impl Proxy {
-    /// In front of `host:port`.
+    /// Starts a proxy in front of `host:port`.
     pub async fn start(upstream: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("proxy port");
         let port = listener.local_addr().expect("address").port();
@@ -74,7 +75,7 @@ impl Proxy {
                 let mut cuts = Cuts { up: seen.clone(), now: now.clone() };
                 cuts.now.mark_unchanged();
                 let (upstream, shared) = (upstream.clone(), Arc::clone(&shared));
-                tokio::spawn(async move { carry(client, &upstream, shared, cuts).await });
+                tokio::spawn(async move { forward(client, &upstream, shared, cuts).await });
             }
         });
         Self { port, state, up, cuts }
@@ -97,42 +98,42 @@ impl Proxy {
         self.arm_after(0, fault);
     }
 
-    /// Lets so many requests with the text through first.
+    /// Arms the fault for the request after the next `spared` ones with the text.
     pub fn arm_after(&self, spared: usize, fault: Fault) {
         let mut state = self.state.lock().expect("state");
         (state.spared, state.fault) = (spared, Some(fault));
     }
 
-    /// From now on, so large a share of the requests with the text; `None` ends it.
-    pub fn arm_often(&self, often: Option<(f64, u64, Fault)>) {
-        let odds = often.map(|(share, seed, fault)| {
+    /// Arms the fault for a share of the requests with the text, picked by a seed; `None` ends it.
+    pub fn arm_share(&self, fault: Option<(f64, u64, Fault)>) {
+        let odds = fault.map(|(share, seed, fault)| {
             let rng = fastrand::Rng::with_seed(seed);
             Odds { fault, share, rng }
         });
         self.state.lock().expect("state").odds = odds;
     }
 
-    /// From now on, every piece that is sent to the server waits this long.
+    /// Delays every chunk that is sent to the server.
     pub fn delay(&self, delay: Duration) {
         self.state.lock().expect("state").delay = delay;
     }
 
-    /// Cuts all open connections; new ones are welcome.
+    /// Cuts all open connections; new ones are accepted.
     pub fn cut(&self) {
         self.cuts.send_replace(());
     }
 
-    /// The HTTP requests so far, as `POST /bucket?delete`.
+    /// Returns the HTTP requests so far, such as `POST /bucket?delete`.
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().expect("state").requests.clone()
     }
 
-    /// How many faults have happened.
+    /// Counts the faults that have happened.
     pub fn fired(&self) -> usize {
         self.state.lock().expect("state").fired
     }
 
-    /// The server is away: open connections are cut, new ones refused.
+    /// Simulates an outage: open connections are cut, new ones refused.
     pub fn down(&self) {
         self.up.send_replace(false);
     }
@@ -142,14 +143,14 @@ impl Proxy {
     }
 }
 
-/// The `host:port` of a URL.
+/// Returns the `host:port` of a URL.
 pub fn address_of(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     rest.split('/').next().expect("an address").to_string()
 }
 
-async fn carry(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mut cuts: Cuts) {
+async fn forward(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mut cuts: Cuts) {
     let Ok(server) = TcpStream::connect(upstream).await else {
         return;
     };
@@ -193,7 +194,7 @@ async fn carry(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mut 
         }
     };
     if let Some(_to_server) = lost {
-        // The answer shows that it was carried out; nobody gets to see it.
+        // The answer proves that the request was executed. It is not passed on.
         let _ = from_server.read(&mut buffer).await;
     }
 }
@@ -213,16 +214,16 @@ fn take_fault(state: &Mutex<State>, request: &[u8]) -> Option<Fault> {
     Some(fault)
 }
 
-/// A client that waits for its answers begins each request with a piece of its own.
-fn http_request(piece: &[u8]) -> Option<String> {
-    let line = piece.split(|byte| *byte == b'\r').next()?;
+/// A client that waits for each answer begins every request with a new chunk.
+fn http_request(chunk: &[u8]) -> Option<String> {
+    let line = chunk.split(|byte| *byte == b'\r').next()?;
     let request = std::str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?;
     Some(request.to_string())
 }
 
 impl State {
     fn take_armed(&mut self, request: &[u8]) -> Option<Fault> {
-        if !self.fault.as_ref()?.concerns(request) {
+        if !self.fault.as_ref()?.matches(request) {
             return None;
         }
         if self.spared > 0 {
@@ -234,13 +235,13 @@ impl State {
 
     fn take_by_odds(&mut self, request: &[u8]) -> Option<Fault> {
         let odds = self.odds.as_mut()?;
-        let hit = odds.fault.concerns(request) && odds.rng.f64() < odds.share;
+        let hit = odds.fault.matches(request) && odds.rng.f64() < odds.share;
         hit.then(|| odds.fault.clone())
     }
 }
 
 impl Fault {
-    fn concerns(&self, request: &[u8]) -> bool {
+    fn matches(&self, request: &[u8]) -> bool {
         let (Self::LoseAnswerOf(text) | Self::CutBefore(text) | Self::Swallow(text)) = self;
         request.windows(text.len()).any(|window| window == text.as_bytes())
     }

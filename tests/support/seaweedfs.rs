@@ -1,4 +1,4 @@
-//! A SeaweedFS of a test's own: to kill it, or to tell it who may do what.
+//! A SeaweedFS for one test: to kill it, or to give it access policies.
 
 use std::{
     fs,
@@ -15,9 +15,11 @@ use super::servers::free_ports;
 const START_WITHIN: Duration = Duration::from_secs(60);
 const IDENTITIES: &str = "identities.json";
 
-/// SeaweedFS. Killed with SIGKILL it neither loses an acknowledged upload nor brings an
-/// acknowledged deletion back (tried: a dozen kills under load, some ten thousand objects), so a
-/// missing or a risen object is always a fault of the fleet.
+/// A SeaweedFS process.
+///
+/// After SIGKILL it neither loses an acknowledged upload nor restores a deleted object (tried with a
+/// dozen kills under load and some ten thousand objects), so a missing or reappearing object is
+/// always a bug in the fleet.
 pub struct SeaweedFs {
     folder: PathBuf,
     ports: [u16; 5],
@@ -26,12 +28,12 @@ pub struct SeaweedFs {
 }
 
 impl SeaweedFs {
-    /// In a folder of its own within this one.
+    /// Starts it with its data in a subfolder of this folder.
     pub fn start(folder: &Path) -> Self {
         Self::start_with(folder, None)
     }
 
-    /// Nobody may do anything but what this file of identities and policies says.
+    /// Starts it with a file of identities and policies, which it enforces.
     pub fn start_with(folder: &Path, identities: Option<&str>) -> Self {
         let folder = folder.join("seaweedfs");
         fs::create_dir_all(&folder).expect("folder");
@@ -46,21 +48,21 @@ impl SeaweedFs {
 
     pub async fn kill(&mut self) {
         self.child.kill().await.expect("kill SeaweedFS");
-        self.sweep_sockets();
+        self.remove_sockets();
     }
 
     pub fn start_again(&mut self) {
         self.child = spawn(&self.folder, self.ports);
     }
 
-    /// It removes these itself, but not when it is killed.
-    fn sweep_sockets(&self) {
-        let left = |name: &str| {
+    /// Removes the sockets that it leaves behind when it is killed.
+    fn remove_sockets(&self) {
+        let is_ours = |name: &str| {
             let of = |port: &u16| name.ends_with(&format!("-{}.sock", port + 10000));
             name.starts_with("seaweedfs-") && self.ports.iter().any(of)
         };
         for file in fs::read_dir("/tmp").into_iter().flatten().flatten() {
-            if left(&file.file_name().to_string_lossy()) {
+            if is_ours(&file.file_name().to_string_lossy()) {
                 let _ = fs::remove_file(file.path());
             }
         }
@@ -93,23 +95,23 @@ fn spawn(folder: &Path, ports: [u16; 5]) -> Child {
 impl Drop for SeaweedFs {
     fn drop(&mut self) {
         let _ = self.child.start_kill();
-        self.sweep_sockets();
+        self.remove_sockets();
     }
 }
 
-/// Waits until the store keeps and releases, and has the bucket: it answers before it has found
-/// all its parts.
+/// Waits until the store accepts an upload, returns it, and knows the bucket. It answers requests
+/// before all its parts are connected.
 pub async fn s3_answers(s3: &S3, bucket: &str) {
     let tries = async {
-        while !takes_an_object(s3, bucket).await {
+        while !stores_an_object(s3, bucket).await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(START_WITHIN, tries).await.expect("SeaweedFS answers");
 }
 
-async fn takes_an_object(s3: &S3, bucket: &str) -> bool {
-    // Not in the bucket that is checked: an upload that timed out may be carried out later.
+async fn stores_an_object(s3: &S3, bucket: &str) -> bool {
+    // In another bucket than the test's: an upload that timed out may still be stored later.
     const PROBE: &str = "answers-probe";
     let _ = s3.create_bucket().bucket(PROBE).send().await;
     let body = aws_sdk_s3::primitives::ByteStream::from_static(b"probe");

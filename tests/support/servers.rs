@@ -1,4 +1,5 @@
-//! Servers that a test may kill: its own Redis. (Its own Postgres: [`super::postgres`].)
+//! A Redis server that a test may kill, and what all private servers need: folders, ports, a user.
+//! Postgres is in [`super::postgres`].
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// A folder in the test run's own, removed with the test.
+/// A folder of one test, removed when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -47,7 +48,7 @@ impl Drop for Folder {
     }
 }
 
-/// A Redis of the test's own.
+/// A Redis server of one test.
 pub struct Redis {
     child: Child,
     port: u16,
@@ -60,7 +61,7 @@ impl Redis {
         Self::start_with(&[]).await
     }
 
-    /// With more command line options. With `--tls-port` the plain port is closed.
+    /// Starts it with more command line options. `--tls-port` closes the plain port.
     pub async fn start_with(extra: &[&str]) -> Self {
         let port = free_port();
         let folder = PathBuf::from(super::env("DIR"));
@@ -94,13 +95,13 @@ impl Redis {
     }
 }
 
-/// Ports that can be used again after their server was killed: below the range that outgoing
-/// connections use. Port + 10000 is free too, where SeaweedFS puts its gRPC. Told apart by binding
-/// them all at once.
+/// Finds ports that stay usable when their server is restarted: they are below the range of outgoing
+/// connections. Port + 10000, which SeaweedFS uses for gRPC, is free, too. All are bound at once, so
+/// that they differ.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    let mut held = Vec::new();
+    let mut bound = Vec::new();
     let mut bind = |port: u16| {
-        held.push(std::net::TcpListener::bind(("127.0.0.1", port)).ok()?);
+        bound.push(std::net::TcpListener::bind(("127.0.0.1", port)).ok()?);
         Some(())
     };
     [(); N].map(|()| {
@@ -113,7 +114,7 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
     })
 }
 
-/// Waits for a server that was just started.
+/// Waits until a server that was just started accepts connections.
 pub async fn until_it_listens(port: u16) {
     for _ in 0..500 {
         if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
@@ -121,7 +122,7 @@ pub async fn until_it_listens(port: u16) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("nobody listens on port {port}");
+    panic!("no server listens on port {port}");
 }
 
 pub fn free_port() -> u16 {
@@ -139,12 +140,12 @@ fn spawn(port: u16, folder: &PathBuf, extra: &[String]) -> Child {
     command.kill_on_drop(true).spawn().expect("start redis-server")
 }
 
-/// Neither Postgres nor PgBouncer runs as root.
+/// Postgres and PgBouncer refuse to run as root.
 pub fn runs_as_root() -> bool {
     std::fs::metadata("/proc/self").expect("own process").uid() == 0
 }
 
-/// Who runs them then.
+/// The user that runs them if the tests run as root.
 pub fn server_user() -> &'static str {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let known = users.lines().any(|line| line.starts_with("postgres:"));

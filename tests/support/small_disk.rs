@@ -1,5 +1,5 @@
-//! A disk that a test may fill: a small tmpfs in a mount namespace of its own, which nobody else
-//! sees and which vanishes with the test.
+//! A disk that a test may fill: a small tmpfs in its own mount namespace, which no other process
+//! sees and which disappears with the test.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,7 +9,7 @@ use std::{
 
 use super::servers::runs_as_root;
 
-/// Mounts it, and keeps the namespace alive.
+/// Mounts the tmpfs, and keeps the namespace alive.
 const HOLD: &str = "mount -t tmpfs -o size=\"$2\",mode=700 none \"$1\" && \
                     chown --reference=\"$1/..\" \"$1\" && echo ready && exec sleep infinity";
 const FILL: &str = "cat /dev/zero > \"$1/filler\" 2>/dev/null; sync; test -s \"$1/filler\"";
@@ -20,7 +20,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// On an existing folder. Its owner is that of the folder around it.
+    /// Mounts it on an existing folder. Its owner is that of the parent folder.
     pub fn mount(place: &Path, size: &str) -> Self {
         let mut command = Command::new("unshare");
         if !runs_as_root() {
@@ -38,8 +38,8 @@ impl SmallDisk {
         Self { holder, place: place.into() }
     }
 
-    /// What a program is to be run by, so that it sees the disk. Without root rights it is run
-    /// under a number that is not root's: Postgres is particular about that.
+    /// The command that runs a program where the disk is visible. Without root rights it maps the
+    /// user to an id other than 0, because Postgres refuses to run as root.
     pub fn wrapper(&self) -> Vec<String> {
         let pid = self.holder.id();
         let words = match runs_as_root() {
@@ -52,7 +52,7 @@ impl SmallDisk {
         words.split_whitespace().map(Into::into).collect()
     }
 
-    /// To the last byte.
+    /// Fills it to the last byte.
     pub fn fill(&self) {
         self.run(FILL);
     }

@@ -1,22 +1,22 @@
-//! The TCP sockets of a process, as the kernel tells them.
+//! The TCP sockets of a process, read from `/proc`.
 
 use std::{collections::BTreeSet, fs};
 
 const LISTEN: &str = "0A";
 
-/// Local addresses on which the process listens, as `address:port` in the kernel's hex.
+/// Returns the local addresses on which a process listens, as `address:port` in the kernel's hex.
 pub fn listening(pid: u32) -> Vec<String> {
     sockets(pid).into_iter().filter(|(_, state)| state == LISTEN).map(|(local, _)| local).collect()
 }
 
-/// How many sockets of the process are ends of a connection to this port of its own.
+/// Counts the connections to this port of the process.
 pub fn connections_to(pid: u32, port: u16) -> usize {
     let port = format!(":{port:04X}");
     let to_port = |(local, state): &(String, String)| local.ends_with(&port) && state != LISTEN;
     sockets(pid).iter().filter(|socket| to_port(socket)).count()
 }
 
-/// Local address and state of every TCP socket that the process has open.
+/// Returns local address and state of every TCP socket that the process has open.
 fn sockets(pid: u32) -> Vec<(String, String)> {
     let open = open_inodes(pid);
     let tables = ["tcp", "tcp6"].map(|name| format!("/proc/{pid}/net/{name}"));

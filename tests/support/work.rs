@@ -1,19 +1,21 @@
-//! How much the server does for the statements of a batch: counted, so that a busy machine changes
-//! nothing. What the planner knows of the tables is a part of it. `ops/bench --plans` prints it, too.
+//! Measures how much work the server does for the statements of a batch, in rows and pages rather
+//! than in time, so that a busy machine does not matter. The planner's statistics are varied.
+//! `ops/bench --plans` prints the same numbers.
 
 use paste_cleanup::postgres::planner::{BY_DUE_INDEX, BY_KEY};
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-/// Four times the rows must not be six times the work. Quadratic is sixteen times.
+/// A batch with four times the rows may cause at most six times the work. Quadratic growth is sixteen
+/// times.
 pub const TOO_MUCH: u64 = 6;
 
-/// What the planner knows.
+/// The planner's statistics.
 #[derive(Debug, Clone, Copy)]
 pub enum Statistics {
     Fresh,
     /// As after a restore.
     Missing,
-    /// From before anything was in progress.
+    /// From before any row was in progress.
     Stale,
 }
 
@@ -23,7 +25,7 @@ macro_rules! query {
     };
 }
 
-/// The statements that go by more than one row, with their arguments in SQL.
+/// The statements that process more than one row, with their arguments in SQL.
 const STATEMENTS: [((&str, &str), &str); 18] = [
     (query!("claim/claim"), "gen_random_uuid(), cardinality(codes()), NULL, 9, true"),
     (query!("claim/candidates"), "cardinality(codes()), 9, NULL"),
@@ -45,8 +47,8 @@ const STATEMENTS: [((&str, &str), &str); 18] = [
     (query!("reset/reset_rows"), "claim(), false, true, NULL, NULL, 900, 5, codes(), false"),
 ];
 
-/// How the sessions of the fleet plan: a decrement or finish, a reset, and the part of a reset that puts
-/// rows back in their order.
+/// The planner settings of the fleet's sessions: a decrement or finish, a reset, and the part of a
+/// reset that updates rows in the order of their keys.
 const SESSIONS: [&str; 3] = [
     BY_KEY,
     "SET LOCAL plan_cache_mode = force_custom_plan",
@@ -54,8 +56,8 @@ const SESSIONS: [&str; 3] = [
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off",
 ];
 
-/// Fills empty tables: a claim of so many pastes, each with content that a live paste shares although it
-/// is counted once; and as many that are due, in progress without a claim, and unclaimable.
+/// Fills empty tables: a claim of `rows` pastes, each with content that a live paste shares although
+/// its count is one; and as many pastes that are due, stranded, and unclaimable.
 pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<(), Error> {
     const ANALYZE: &str = "ANALYZE pastes; ANALYZE content; ANALYZE deletion_claims";
     let pastes = format!(
@@ -108,7 +110,7 @@ pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<
     Ok(())
 }
 
-/// What each statement does, at most, in any of the sessions.
+/// Returns the most work that each statement does in any of the sessions.
 pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error> {
     let mut measured = Vec::new();
     for ((name, sql), arguments) in STATEMENTS {
@@ -125,7 +127,7 @@ pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error
     Ok(measured)
 }
 
-/// Rows that the plan's nodes returned or rejected, and pages that they touched.
+/// The rows that the plan's nodes returned or rejected, and the pages that they read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
     pub rows: u64,
@@ -133,15 +135,16 @@ pub struct Work {
 }
 
 impl Work {
-    /// Has it grown faster than a batch four times as large? Judged by rows: a small table is read whole,
-    /// a large one by its index, so that pages grow with the choice, too.
+    /// Returns whether a batch four times as large caused more than [`TOO_MUCH`] times the rows.
+    /// Pages are not compared: a small table is read whole and a large one by its index, so pages
+    /// also depend on the plan.
     pub fn grew_too_much(self, larger: Self) -> bool {
         larger.rows > self.rows * TOO_MUCH
     }
 }
 
-/// Executes the statement with these arguments (SQL expressions) and counts. Prepared, so that it is
-/// planned as the session's plan_cache_mode says; EXPLAIN itself always plans for its parameters.
+/// Executes the statement with these arguments (SQL expressions) and counts its work. It is prepared,
+/// so that the session's plan_cache_mode applies; a plain EXPLAIN always plans for its parameters.
 async fn work(client: &Client, sql: &str, arguments: &str) -> Result<Work, Error> {
     client.batch_execute(&format!("PREPARE measured AS {sql}")).await?;
     let explain = format!(
@@ -156,7 +159,8 @@ async fn work(client: &Client, sql: &str, arguments: &str) -> Result<Work, Error
     Ok(count(plan.unwrap_or_default()))
 }
 
-/// A node's own lines come before those of its children; the first node's pages are those of all.
+/// Adds up the nodes of a plan. A node's own lines come before those of its children; the pages of
+/// the first node include those of all others.
 fn count(plan: &str) -> Work {
     let (mut rows, mut loops, mut pages) = (0.0, 1.0, None);
     let mut returned = 0.0;

@@ -23,7 +23,7 @@ use crate::{
     scenario::{CONTENT_ROWS, WORKERS},
     support::{
         World, connect,
-        faulty_s3::{FaultyS3, Mood},
+        faulty_s3::{FaultyS3, Mode},
         hash,
     },
 };
@@ -90,7 +90,7 @@ impl Environment {
             let set = format!("ALTER DATABASE {name} SET paste_cleanup.waited_ms = '2000'");
             world.run_sql(&set).await;
         }
-        let s3 = FaultyS3::start(&world, Mood::Fine).await;
+        let s3 = FaultyS3::start(&world, Mode::Normal).await;
         world.settings.s3.endpoint = Some(s3.url.clone());
         world.settings.worker.batch_size = BATCH_SIZE;
         world.settings.worker.max_attempts = MAX_ATTEMPTS.unsigned_abs();
@@ -140,7 +140,7 @@ impl Environment {
 
     /// Removes everything of the scenario before, and inserts the initial state of this one.
     pub async fn set(&mut self, initial: &Reference) {
-        self.s3.mood(Mood::Fine);
+        self.s3.set_mode(Mode::Normal);
         self.batches.lock().expect("batches").clear();
         self.world.seen.lock().expect("seen").clear();
         self.set_owner(initial.owner).await;

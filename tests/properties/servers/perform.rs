@@ -18,7 +18,7 @@ use crate::{
     servers::owner::{FINISH, RESET},
     servers::{Batch, Environment, size_bytes, text},
     step::{Answer, Step, Sweep},
-    support::{faulty_s3::Mood, hash},
+    support::{faulty_s3::Mode, hash},
 };
 
 /// How long to wait for a finish before the decrement, which retries because it is refused.
@@ -60,7 +60,7 @@ impl Environment {
                     self.change(slot, "SELECT paste_expire_now($1)", &[code]).await
                 }
                 Step::Refuse(text) => {
-                    self.s3.mood(text.as_ref().map_or(Mood::Fine, |text| Mood::Refusing {
+                    self.s3.set_mode(text.as_ref().map_or(Mode::Normal, |text| Mode::Refusing {
                         text: text.clone(),
                         code: "ObjectLocked",
                     }));

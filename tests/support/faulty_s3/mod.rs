@@ -1,0 +1,218 @@
+//! An S3 endpoint that passes deletions on to the real store and fails in a chosen way.
+//!
+//! The test picks a [`Mode`]; `answers` builds the HTTP answers of each mode.
+
+mod answers;
+mod mode;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use aws_sdk_s3::types::{Delete, ObjectIdentifier};
+use axum::{Router, body::Bytes, http::HeaderMap, response::Response};
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
+
+use self::answers::{cut, failure, keys_in, refusal, verdicts, xml};
+pub use self::mode::Mode;
+use super::{World, invariants::Store};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Counts keys and calls by what happened to them.
+#[derive(Default)]
+pub struct Stats {
+    /// Keys that [`Store::watch_deletion`] checked before they were deleted.
+    pub watched: AtomicU64,
+    /// Keys that were deleted after the caller had given up.
+    pub late: AtomicU64,
+    /// Keys that were deleted again after the caller got its answer.
+    pub repeated: AtomicU64,
+    /// Calls that got another mode than [`Mode::Normal`].
+    pub touched: AtomicU64,
+    /// Late and repeated deletions that have not happened yet.
+    pending: AtomicUsize,
+}
+
+#[derive(Clone)]
+pub struct FaultyS3 {
+    pub url: String,
+    mode: Arc<Mutex<Mode>>,
+    /// The share of the calls that the mode applies to, with the generator that picks them.
+    odds: Arc<Mutex<Option<(f64, fastrand::Rng)>>>,
+    calls: watch::Sender<usize>,
+    probes: watch::Sender<usize>,
+    go: Arc<Notify>,
+    pub stats: Arc<Stats>,
+    /// The headers of the last call.
+    pub headers: Arc<Mutex<HeaderMap>>,
+}
+
+impl FaultyS3 {
+    pub async fn start(world: &World, mode: Mode) -> Self {
+        Self::in_front_of(world.store(), mode).await
+    }
+
+    /// Starts it in front of a store. [`Store::watch_deletion`] checks every deletion.
+    pub async fn in_front_of(store: Store, mode: Mode) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        let ((calls, _), (probes, _)) = (watch::channel(0), watch::channel(0));
+        let server = Self {
+            url,
+            mode: Arc::new(Mutex::new(mode)),
+            odds: Arc::default(),
+            calls,
+            probes,
+            go: Arc::new(Notify::new()),
+            stats: Arc::default(),
+            headers: Arc::default(),
+        };
+        let shared = server.clone();
+        let app = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
+            let has_md5 = headers.contains_key("content-md5");
+            *shared.headers.lock().expect("headers") = headers;
+            let (shared, store) = (shared.clone(), store.clone());
+            async move { shared.answer(&store, &body, has_md5).await }
+        });
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        server
+    }
+
+    pub fn set_mode(&self, mode: Mode) {
+        *self.odds.lock().expect("odds") = None;
+        *self.mode.lock().expect("mode") = mode;
+    }
+
+    /// Sets the mode for a share of the calls; the others get [`Mode::Normal`].
+    pub fn sometimes(&self, share: f64, seed: u64, mode: Mode) {
+        *self.mode.lock().expect("mode") = mode;
+        *self.odds.lock().expect("odds") = Some((share, fastrand::Rng::with_seed(seed)));
+    }
+
+    /// Answers all held calls, and holds no later ones.
+    pub fn let_go(&self) {
+        self.set_mode(Mode::Normal);
+        self.go.notify_waiters();
+    }
+
+    pub fn calls(&self) -> usize {
+        *self.calls.borrow()
+    }
+
+    /// Waits until this many DeleteObjects calls named an object of the test (probes do not count).
+    pub async fn called(&self, times: usize) {
+        at_least(&self.calls, times).await;
+    }
+
+    /// How many calls only probed whether deleting works.
+    pub fn probes(&self) -> usize {
+        *self.probes.borrow()
+    }
+
+    /// Waits for this many probes.
+    pub async fn probed(&self, times: usize) {
+        at_least(&self.probes, times).await;
+    }
+
+    /// Waits until every late and repeated deletion has happened.
+    pub async fn resolved(&self) {
+        while self.stats.pending.load(Relaxed) > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn mode_of_this_call(&self) -> Mode {
+        let spared = match &mut *self.odds.lock().expect("odds") {
+            Some((share, rng)) => rng.f64() >= *share,
+            None => false,
+        };
+        if spared { Mode::Normal } else { self.mode.lock().expect("mode").clone() }
+    }
+
+    async fn answer(&self, store: &Store, body: &[u8], has_md5: bool) -> Response {
+        let keys = keys_in(&String::from_utf8_lossy(body));
+        let held = self.go.notified();
+        let mode = self.mode_of_this_call();
+        let probe = keys.iter().all(|key| key.ends_with(".paste-cleanup-probe"));
+        if probe {
+            self.probes.send_modify(|probes| *probes += 1);
+        } else {
+            self.calls.send_modify(|calls| *calls += 1);
+            let touched = !matches!(mode, Mode::Normal);
+            self.stats.touched.fetch_add(u64::from(touched), Relaxed);
+        }
+        if let Some(refusal) = refusal(&mode, &keys, has_md5) {
+            return refusal;
+        }
+        if let Mode::Late { by } = mode {
+            self.delete_later(store, keys, probe, by, |stats| &stats.late);
+            return std::future::pending().await;
+        }
+        if let Mode::Slow { by } = mode {
+            sleep(by).await;
+        }
+        let (bad, good): (Vec<String>, Vec<String>) =
+            keys.into_iter().partition(|key| mode.refuses(key));
+        if !good.is_empty() && !probe && !self.delete(store, &good).await {
+            return failure(503, "ServiceUnavailable");
+        }
+        match &mode {
+            Mode::Holding if !probe => held.await,
+            Mode::Repeating { after } => {
+                self.delete_later(store, good.clone(), probe, *after, |stats| &stats.repeated);
+            }
+            _ => {}
+        }
+        let answer = verdicts(&mode, &good, &bad);
+        if matches!(mode, Mode::Cutting) { cut(answer) } else { xml(answer) }
+    }
+
+    /// Deletes the keys after `wait`, in its own task: the caller may be gone by then.
+    fn delete_later(
+        &self,
+        store: &Store,
+        keys: Vec<String>,
+        probe: bool,
+        wait: Duration,
+        counter: fn(&Stats) -> &AtomicU64,
+    ) {
+        if probe {
+            return;
+        }
+        self.stats.pending.fetch_add(1, Relaxed);
+        let (server, store) = (self.clone(), store.clone());
+        tokio::spawn(async move {
+            sleep(wait).await;
+            if server.delete(&store, &keys).await {
+                counter(&server.stats).fetch_add(keys.len() as u64, Relaxed);
+            }
+            server.stats.pending.fetch_sub(1, Relaxed);
+        });
+    }
+
+    /// Deletes the keys in the real store. Returns false if that store is unavailable.
+    async fn delete(&self, store: &Store, keys: &[String]) -> bool {
+        store.watch_deletion(keys).await;
+        self.stats.watched.fetch_add(keys.len() as u64, Relaxed);
+        let objects =
+            keys.iter().map(|key| ObjectIdentifier::builder().key(key).build().expect("key"));
+        let delete =
+            Delete::builder().set_objects(Some(objects.collect())).build().expect("delete");
+        let call = store.s3.delete_objects().bucket(&store.bucket).delete(delete);
+        call.send().await.is_ok_and(|answer| answer.errors().is_empty())
+    }
+}
+
+async fn at_least(count: &watch::Sender<usize>, times: usize) {
+    let mut count = count.subscribe();
+    let waited = tokio::time::timeout(TIMEOUT, count.wait_for(|seen| *seen >= times)).await;
+    assert!(waited.is_ok(), "not called {times} times");
+}
