@@ -61,10 +61,10 @@ cleanup_watchdog | cleanup_totals | INSERT, SELECT, UPDATE
 cleanup_watchdog | cleanup_unclaimable | SELECT
 cleanup_watchdog | deletion_claims | DELETE, SELECT, UPDATE
 cleanup_watchdog | pastes | DELETE, \
-SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-expires_at, last_error, retry_at, short_code), \
-UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-last_error, retry_at)
+SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, expires_at, \
+last_error, pending_s3_key, retry_at, short_code), \
+UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, last_error, \
+pending_s3_key, retry_at)
 cleanup_watchdog | schema public | USAGE
 cleanup_worker | cleanup_audits | SELECT
 cleanup_worker | cleanup_canonical_key() | EXECUTE
@@ -78,10 +78,10 @@ UPDATE (created_at, ref_count)
 cleanup_worker | deletion_claims | INSERT, SELECT, UPDATE
 cleanup_worker | deletion_claims_id_seq | SELECT, UPDATE
 cleanup_worker | pastes | DELETE, \
-SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-expires_at, last_error, retry_at, short_code), \
-UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, pending_s3_key, \
-last_error, retry_at)
+SELECT (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, expires_at, \
+last_error, pending_s3_key, retry_at, short_code), \
+UPDATE (attempts, claim_id, content_hash, deletion_initiated_at, deletion_status, last_error, \
+pending_s3_key, retry_at)
 cleanup_worker | schema public | USAGE
 cleanup_writer | content | INSERT (content_hash, created_at, ref_count, s3_key, size_bytes), \
 SELECT, UPDATE (ref_count)
