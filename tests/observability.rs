@@ -54,51 +54,9 @@ async fn watchdog(world: &World) -> (Running, String) {
 /// killed, a count is wrong, a paste cannot be deleted.
 async fn bad_night(world: &World) {
     let s3 = FaultyS3::start(world, Mode::Normal).await;
-    let worker = || {
-        let worker = world.program("cleanup-worker").args(&["run"]);
-        worker.env("AWS_ENDPOINT_URL", &s3.url).env("CLEANUP_CACHE_KEY_PATTERN", "{short_code}")
-    };
-    // Redis is away, and a count is too low: somebody else still needs that body.
-    for n in 0..12 {
-        world.put(&format!("p{n}"), &format!("body {n}"), Ago(7200.0)).await;
-    }
-    world.put("shared", "shared", Ago(60.0)).await;
-    world.put("living", "shared", Never).await;
-    world.run_sql("UPDATE content SET ref_count = 1 WHERE ref_count = 2").await;
-    let nobody = format!("redis://127.0.0.1:{}", servers::free_port());
-    let drained = worker().env("REDIS_URL", &nobody).output().await;
-    assert_eq!(drained.code(), 0, "{}", drained.stderr());
-    // A worker is killed with a batch in its hands.
-    for n in 0..3 {
-        world.put(&format!("q{n}"), &format!("another {n}"), Ago(60.0)).await;
-    }
-    s3.set_mode(Mode::Holding);
-    let calls = s3.calls();
-    let dies = worker().start();
-    s3.called(calls + 1).await;
-    dies.signal(Signal::KILL);
-    dies.end().await;
-    s3.let_go();
-    world.expire_leases(7201.0).await;
-    let reset =
-        "SELECT bool_and(reset_at IS NOT NULL) FROM deletion_claims WHERE finished_at IS NULL";
-    world.until("the watchdog resets it", reset).await;
-    // S3 wants it slower, is away, and then refuses one object for the last time.
-    let locked = world.put("locked", "locked", Ago(60.0)).await;
-    world.run_sql("UPDATE pastes SET attempts = 4 WHERE short_code = 'locked'").await;
-    let folder = servers::Folder::new("night");
-    folder.write("flag", "");
-    let calls = s3.calls();
-    let mut fails = worker().env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag")).start();
-    fails.until_it_logs("paused claims").await;
-    s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
-    std::fs::remove_file(folder.file("flag")).expect("remove the flag");
-    s3.called(calls + 1).await;
-    s3.set_mode(Mode::Failing { status: 500, code: "InternalError" });
-    s3.called(calls + 2).await;
-    s3.set_mode(Mode::Refusing { text: locked, code: "ObjectLocked" });
-    let failed = fails.end().await;
-    assert_eq!(failed.code(), 1, "{}", failed.stderr());
+    drain_without_redis(world, &s3).await;
+    kill_a_worker(world, &s3).await;
+    fail_an_object(world, &s3).await;
     world
         .run_sql(
             "INSERT INTO cleanup_audits
@@ -153,7 +111,7 @@ async fn fail_an_object(world: &World, s3: &FaultyS3) {
     let calls = s3.calls();
     let fails = worker(world, s3).env("CLEANUP_THROTTLE_FLAG_FILE", &folder.file("flag"));
     let mut fails = fails.start();
-    fails.until_it_logs("claiming nothing for now").await;
+    fails.until_it_logs("paused claims").await;
     s3.set_mode(Mode::Failing { status: 503, code: "SlowDown" });
     std::fs::remove_file(folder.file("flag")).expect("remove the flag");
     s3.called(calls + 1).await;
