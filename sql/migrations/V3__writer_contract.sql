@@ -217,7 +217,7 @@ BEGIN
     -- fleet itself can rule that out: it has locked the claim.
     IF NOT is_locked AND NOT is_missing AND OLD.claim_id IS NOT NULL
        AND current_setting('paste_cleanup.may_defer', true) IS DISTINCT FROM 'on' THEN
-        RAISE EXCEPTION 'paste % cannot be reset now: another transaction holds its content row locked',
+        RAISE EXCEPTION 'paste % cannot be reset now: another transaction has locked its content row',
             quote_literal(OLD.short_code)
             USING ERRCODE = '55P03', HINT = 'Try again in a few seconds.';
     END IF;
@@ -246,7 +246,7 @@ BEGIN
     NEW.deletion_status := 'DELETION_IN_PROGRESS';
     NEW.deletion_initiated_at := now();
     NEW.claim_id := NULL;
-    NEW.last_error := 'another transaction holds its content row locked';
+    NEW.last_error := 'another transaction has locked its content row';
     IF NEW.retry_at IS NULL OR NEW.retry_at <= now() OR NEW.retry_at = 'infinity' THEN
         NEW.retry_at := now() + interval '1 minute';
     END IF;
