@@ -5,8 +5,8 @@ It shares no code with the product: SQL through psql, S3 through ops/s3.py.
 Reads DATABASE_URL, S3_BUCKET and the usual AWS_… variables. Only meaningful
 while nobody writes.
 
-    ops/check.py --snapshot FILE   remember which pastes are alive now
-    ops/check.py [--against FILE]  check everything, and that those are still there
+    ops/demo-proofs.py --snapshot FILE   remember which pastes are alive now
+    ops/demo-proofs.py [--against FILE]  check everything, and that those are still there
 """
 
 import argparse
