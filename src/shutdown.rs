@@ -27,10 +27,12 @@ impl Shutdown {
                     _ = int.recv() => "SIGINT",
                 };
                 if signalled.stop.is_cancelled() {
-                    warn!("received {name} again: releasing open claims");
+                    warn!("received {name} again: stopping at once");
                     signalled.abandon.cancel();
                 } else {
-                    warn!("received {name}: finishing open claims; a second signal releases them");
+                    warn!(
+                        "received {name}: finishing what is in progress; a second signal stops at once"
+                    );
                     signalled.stop.cancel();
                 }
             }

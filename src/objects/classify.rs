@@ -36,8 +36,10 @@ const CREDENTIALS: [&str; 8] = [
     "NotSignedUp",
 ];
 
-/// How the reason begins when the SDK sent nothing because it had no credentials to sign with.
-const NO_CREDENTIALS: &str = "could not load AWS credentials";
+/// The reason when the SDK sent nothing because it found no credentials to sign with.
+const NO_CREDENTIALS: &str = "no AWS credentials found";
+/// How the reason begins when the SDK sent nothing because a source of credentials failed.
+const CREDENTIALS_FAILED: &str = "cannot load AWS credentials";
 
 /// The outcome for one key.
 #[derive(Debug, PartialEq, Eq)]
@@ -187,7 +189,7 @@ impl CallError {
 
 /// Whether a failed call was never sent, because there were no credentials to sign it with.
 pub(super) fn is_without_credentials(reason: &str) -> bool {
-    reason.starts_with(NO_CREDENTIALS)
+    reason.starts_with(NO_CREDENTIALS) || reason.starts_with(CREDENTIALS_FAILED)
 }
 
 /// Returns the region that a refusal names, in a header or in its XML.
@@ -203,18 +205,20 @@ fn region(answer: &HttpResponse) -> Option<String> {
 
 /// Returns the message with its innermost cause: the SDK's outer messages are only "dispatch failure".
 fn innermost(error: &dyn std::error::Error) -> String {
-    let (mut cause, mut outer) = (error, error.to_string());
+    let (mut cause, mut about_credentials) = (error, false);
     while let Some(next) = cause.source() {
         cause = next;
         // The SDK has no public type for this error; its messages all name the credentials.
-        let message = cause.to_string();
-        if message.contains("credentials") || message.contains("credential provider") {
-            outer = NO_CREDENTIALS.into();
-        }
+        about_credentials |= cause.to_string().contains("credential");
     }
     let cause = cause.to_string();
-    // Without credentials, the cause goes on with a line for each place that was tried.
-    let cause = cause.split(". Attempted").next().unwrap_or(&cause).trim_end_matches('.');
-    let text = format!("{outer}: {cause}");
+    // It continues with a line for each place that was tried.
+    if cause.contains("no credentials") {
+        return NO_CREDENTIALS.into();
+    }
+    let text = match about_credentials {
+        true => format!("{CREDENTIALS_FAILED}: {}", cause.trim_end_matches('.')),
+        false => format!("{error}: {cause}"),
+    };
     printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -14,7 +14,7 @@ pub enum ObjectsError {
     )]
     NoBucket { bucket: String },
     #[error(
-        "cannot use bucket {bucket:?}: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with an IAM role"
+        "{reason}, for bucket {bucket:?}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile with AWS_PROFILE, or give the machine a role"
     )]
     NoCredentials { bucket: String, reason: String },
     #[error(

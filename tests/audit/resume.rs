@@ -53,7 +53,7 @@ async fn an_interrupted_audit_and_the_one_that_resumes_cover_everything() {
         stage.store.held().await;
         audit.signal(signal);
         let mut audit = audit;
-        audit.until_it_logs("finishing what is open").await;
+        audit.until_it_logs("finishing what is in progress").await;
         stage.store.let_go();
         let first = report_of(&audit.end().await, 3);
         assert_eq!(first["stopped_because"], "signal");
@@ -71,7 +71,7 @@ async fn a_second_signal_does_not_wait_for_the_page_and_nothing_is_left_out() {
     let mut audit = stage.audit(&["--list", "1000"]).start();
     stage.store.held().await;
     audit.signal(Signal::INT);
-    audit.until_it_logs("finishing what is open").await;
+    audit.until_it_logs("finishing what is in progress").await;
     audit.signal(Signal::INT);
     let first = report_of(&audit.end().await, 3);
     stage.store.let_go();
@@ -139,7 +139,7 @@ async fn stopped_repair(stage: &Stage, page: usize) -> Value {
     let mut audit = stage.audit(&["--repair", "--list", "1000"]).start();
     stage.store.held().await;
     audit.signal(Signal::TERM);
-    audit.until_it_logs("finishing what is open").await;
+    audit.until_it_logs("finishing what is in progress").await;
     stage.store.let_go();
     report_of(&audit.end().await, 3)
 }

@@ -169,7 +169,7 @@ fn is_stopped(pid: u32) -> bool {
 /// Runs a watchdog until it has reset all claims.
 async fn reset_claims(env: &Environment) {
     let mut watchdog = env.program("cleanup-watchdog").start();
-    watchdog.until_it_logs("watching").await;
+    watchdog.until_it_logs("health and metrics on").await;
     // All of them: the zombie may have two.
     let reset = "SELECT count(reset_at) > 0 AND count(*) = count(coalesce(reset_at, finished_at))
                  FROM deletion_claims";
@@ -181,7 +181,7 @@ async fn reset_claims(env: &Environment) {
 /// Runs a watchdog, and workers as cron would start them, until nothing is left to do.
 async fn drain(env: &Environment) {
     let mut watchdog = env.program("cleanup-watchdog").start();
-    watchdog.until_it_logs("watching").await;
+    watchdog.until_it_logs("health and metrics on").await;
     let left = "SELECT (SELECT count(*) FROM pastes
                         WHERE expires_at <= now() AND deletion_status <> 'DELETED')
                      + (SELECT count(*) FROM deletion_claims

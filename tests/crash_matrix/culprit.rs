@@ -20,7 +20,7 @@ async fn a_paste_that_kills_every_worker_becomes_a_dead_letter_and_all_others_ar
         program.env("CLEANUP_WORKER_MAX_ATTEMPTS", &MAX_ATTEMPTS.to_string())
     };
     let mut watchdog = fleet(env.program("cleanup-watchdog")).start();
-    watchdog.until_it_logs("watching").await;
+    watchdog.until_it_logs("health and metrics on").await;
     let mut deaths = 0;
     let dead_letters = "SELECT count(*) FROM pastes WHERE retry_at = 'infinity'";
     while env.world.count(dead_letters).await == 0 {

@@ -104,7 +104,7 @@ async fn a_run_with_failed_rows_reports_them_and_exits_1() {
     let summary = ended.json();
     assert_eq!(summary["stopped_because"], "failed");
     assert_eq!((&summary["rows_failed"], &summary["rows_deleted"]), (&1.into(), &1.into()));
-    assert!(ended.stderr().contains("1 pastes could not be deleted"));
+    assert!(ended.stderr().contains("1 paste could not be deleted"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,7 @@ use super::{
     report::{Summary, progress},
 };
 use crate::{
+    format::counted,
     postgres::{answered, describe_pool},
     watchdog::{self, Depth, SweepError},
 };
@@ -106,14 +107,15 @@ impl Worker {
         summary.rows_failed = remaining.unwrap_or(summary.rows_failed.max(suspected));
         if summary.rows_failed > 0 {
             summary.fail_if_drained(format!(
-                "{} pastes could not be deleted in this run; see their last_error",
-                summary.rows_failed
+                "{} could not be deleted in this run; see last_error",
+                counted(summary.rows_failed, "paste")
             ));
         }
         if stranded > 0 {
             summary.fail_if_drained(format!(
-                "{stranded} pastes could not be reset, because other transactions have locked them or \
-                 a trigger refuses it; a later sweep tries again"
+                "{} could not be reset, because other transactions have locked them or \
+                 a trigger refuses it; a later sweep tries again",
+                counted(stranded, "paste")
             ));
         }
         if let Some(reason) = left_open {
