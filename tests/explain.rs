@@ -82,7 +82,7 @@ async fn a_claimed_paste_is_shown_with_its_claim_and_when_it_would_be_reset() {
     world.sweep().await;
     let shown = explained(&world, "claimed").await;
     says(&shown["last_error"], &["worker lease expired"]);
-    assert!(shown["owes"].is_string(), "it has a pending object delete: {shown}");
+    assert!(shown["pending_s3_key"].is_string(), "it has a pending object delete: {shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,15 +101,18 @@ async fn a_row_that_another_program_marked_is_shown_as_stranded() {
 async fn the_object_is_probed_and_the_rest_is_shown_even_if_s3_cannot_answer() {
     let world = World::new().await;
     let key = world.put("live", "a", In(3600.0)).await;
-    assert_eq!(explained(&world, "live").await["body"]["object"], "there");
+    assert_eq!(explained(&world, "live").await["content"]["object"], "exists");
     let unknown = async |name: &str, value: &str, words: &[&str]| {
         let args = ["explain", "live", "--format", "json"];
         let ended = world.program("cleanupctl").args(&args).env(name, value).output().await;
         assert_eq!(ended.code(), 0, "{}", ended.stderr());
         let shown = ended.json();
-        assert_eq!((&shown["state"], &shown["body"]["s3_key"]), (&"alive".into(), &(*key).into()));
+        assert_eq!(
+            (&shown["state"], &shown["content"]["s3_key"]),
+            (&"alive".into(), &(*key).into())
+        );
         assert_eq!(shown["wrong"], Value::Array(Vec::new()), "nothing is reported as missing");
-        says(&shown["body"]["object"]["not_seen"], words);
+        says(&shown["content"]["object"]["unknown"], words);
     };
     unknown("AWS_ENDPOINT_URL", "http://127.0.0.1:1", &["S3 is unavailable"]).await;
     unknown("S3_BUCKET", "", &["no s3.bucket"]).await;
@@ -126,13 +129,13 @@ async fn an_object_that_the_policy_hides_is_not_reported_as_missing() {
     let object = async |who: &str| {
         let explain =
             guarded.program("cleanupctl", who).args(&["explain", "live", "--format", "json"]);
-        explain.output().await.json()["body"]["object"].clone()
+        explain.output().await.json()["content"]["object"].clone()
     };
-    says(&object(WORKER).await["not_seen"], &["AccessDenied", "s3:ListBucket allows it"]);
-    assert_eq!(object(AUDITOR).await, "there");
+    says(&object(WORKER).await["unknown"], &["AccessDenied", "s3:ListBucket allows it"]);
+    assert_eq!(object(AUDITOR).await, "exists");
     let (s3, bucket) = (&guarded.world.s3, &guarded.world.bucket);
     s3.delete_object().bucket(bucket).key(&key).send().await.expect("lose it");
-    says(&object(WORKER).await["not_seen"], &["AccessDenied"]);
+    says(&object(WORKER).await["unknown"], &["AccessDenied"]);
     assert_eq!(object(AUDITOR).await, "missing", "a list suffices");
 }
 

@@ -280,7 +280,7 @@ async fn by_default_only_the_watchdog_listens_and_only_on_loopback() {
     assert_eq!(listening(sidecar.running.pid()), one);
 
     let mut scheduler = world.program("cleanup-worker").args(&["schedule"]).start();
-    scheduler.until_it_logs("waiting for").await;
+    scheduler.until_it_logs("next run:").await;
     assert_eq!(listening(scheduler.pid()), Vec::<String>::new());
 
     world.put("a", "a", Ago(60.0)).await;

@@ -23,7 +23,7 @@ const OPEN: &str =
     "SELECT count(*) FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL";
 /// What a worker says when it stops claiming, and when it goes on.
 const WAITS: &str = "paused claims";
-const GOES_ON: &str = "the dependencies are available again";
+const GOES_ON: &str = "resumed claims";
 
 /// Creates a world with this many expired pastes and a live one.
 async fn world(pastes: usize) -> World {

@@ -56,10 +56,8 @@ struct Explanation {
     attempts: i32,
     last_error: Option<String>,
     claim: Option<Claim>,
-    #[serde(rename = "body")]
     content: Option<Content>,
     /// The pending object delete: the key that must be deleted before the row.
-    #[serde(rename = "owes")]
     pending_s3_key: Option<String>,
     /// Inconsistencies, each with its remedy.
     wrong: Vec<String>,
@@ -80,7 +78,6 @@ struct Content {
     s3_key: String,
     ref_count: i64,
     /// The pastes that reference it, counted.
-    #[serde(rename = "holders")]
     references: i64,
     /// Whether the bucket has the object.
     object: Object,

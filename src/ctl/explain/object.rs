@@ -14,11 +14,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Serialize, Debug, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Object {
-    #[serde(rename = "there")]
     Exists,
     Missing,
     /// The probe failed, for this reason.
-    #[serde(rename = "not_seen")]
     Unknown(String),
 }
 

@@ -46,6 +46,7 @@ use crate::{
     claim::{Claim, Decremented, LeaseLost, StepError, reset::ResetReason},
     config::Settings,
     failpoint,
+    format::counted,
     objects::Objects,
     redis::Redis,
     shutdown::Shutdown,
@@ -279,6 +280,8 @@ fn log_finished(
         delete_ms = ms(times.delete),
         evict_ms = ms(times.evict),
         finish_ms = ms(times.finish),
-        "finished claim {id}: {rows} pastes, {objects} objects"
+        "finished claim {id}: {}, {}",
+        counted(rows, "paste"),
+        counted(objects, "object")
     );
 }
