@@ -49,7 +49,7 @@ async fn nothing_is_claimed_while_a_trigger_changes_deletion_initiated_at() {
                    RETURN NEW;";
     trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", restamp).await;
     let ended = run(&world).await;
-    ended.assert_refused(1, &["changes deletion_initiated_at", "drop it"]);
+    ended.assert_refused(1, &["changes deletion_initiated_at", "drop the trigger"]);
     let whole =
         "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED' AND attempts = 0";
     assert_eq!((world.count(whole).await, world.count(WRONG_COUNTS).await), (40, 0));
