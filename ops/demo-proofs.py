@@ -86,7 +86,7 @@ def check_tables(proof):
     expired = rows(f"SELECT short_code FROM pastes WHERE NOT coalesce({LIVE}, true) AND deletion_status <> 'DELETED'")
     proof.claim(f"no expired paste is left among {total:,}", (code for (code,) in expired))
     claimed = rows("SELECT short_code FROM pastes WHERE deletion_status = 'DELETION_IN_PROGRESS' OR claim_id IS NOT NULL")
-    proof.claim("no paste is claimed by anybody", (code for (code,) in claimed))
+    proof.claim("no paste is claimed", (code for (code,) in claimed))
     claims = rows("SELECT id FROM deletion_claims WHERE finished_at IS NULL AND reset_at IS NULL")
     proof.claim("no claim is open", (f"claim {claim}" for (claim,) in claims))
     contents = number(f"SELECT count(*) FROM content WHERE {IS_A_BODY}")
@@ -97,7 +97,7 @@ def check_tables(proof):
         ) p USING (content_hash)
         WHERE c.ref_count IS DISTINCT FROM p.holders""")
     proof.claim(
-        f"the ref_count of all {contents:,} bodies equals the recount",
+        f"the ref_count of all {contents:,} content rows equals the recount",
         (f"{content[:12]}… says {says or 'nothing'}, is {holders or 0}" for content, says, holders in miscounted),
     )
 

@@ -36,7 +36,7 @@ pub fn attempts_with_company(batch_size: u32) -> i32 {
     i32::try_from(attempts).unwrap_or(i32::MAX)
 }
 
-/// Returns whether so many workers died with a row of this class that it must be claimed alone.
+/// Returns whether a row of this class must be claimed alone: too many workers died with it.
 pub fn must_run_alone(batch_size: u32, class: i16) -> bool {
     i32::from(class) > attempts_with_company(batch_size)
 }

@@ -130,7 +130,7 @@ pub(super) enum BatchEnd {
     Transient(String),
     /// Released because of an error that needs an operator: stop.
     Permanent(String),
-    /// Released because every paste of it failed: are it the pastes, or is it the database?
+    /// Released because every paste of it failed: the cause is either the pastes or the database.
     EveryPasteFails(String),
     /// Released because it would delete too much: stop.
     Brake(String),

@@ -19,8 +19,8 @@ pub(in crate::worker) fn at_deletion(claim: &Claim, failed: &[(String, String)])
         sum += age;
     }
     let bounds = AGE_BOUNDS_S.iter().map(ToString::to_string).chain(["+Inf".to_string()]);
-    let told = bounds.zip(counts).filter(|(_, count)| *count > 0);
-    let mut ages: Map<_, _> = told.map(|(bound, count)| (bound, json!(count))).collect();
+    let used = bounds.zip(counts).filter(|(_, count)| *count > 0);
+    let mut ages: Map<_, _> = used.map(|(bound, count)| (bound, json!(count))).collect();
     if !ages.is_empty() {
         ages.insert("sum".into(), json!(sum));
     }
