@@ -4,6 +4,10 @@
 //! knows no object of the bucket; content that was adopted without its pastes has no references. The
 //! tables themselves do not show the mistake. Two signs do: more than half would be deleted, or the
 //! fleet has never erased a paste here. There is no minimum: 80 objects may be all that a service has.
+//!
+//! Where another program has deleted content rows of live pastes, the bodies of these pastes are among
+//! the orphans, and nothing shows which ones. The content rows can still be restored; the objects could
+//! not.
 
 use tokio_postgres::{Client, Error, error::SqlState};
 
@@ -13,10 +17,19 @@ use crate::format::thousands;
 const ERASED_CLAIMS: &str = sql!("audit/erased_claims");
 const ERASED_TOTAL: &str = sql!("audit/erased_total");
 
-/// What to check before overriding the brake.
-pub(crate) const CHECK: &str = "check that the tables are those of the paste service (schema, \
-                                search_path, table names), that bucket and endpoint belong to \
-                                them, and that the database is not a restored copy";
+const WRONG_TABLES: &str = "these may be the wrong tables or the wrong bucket: check that the \
+                            tables are those of the paste service (schema, search_path, table \
+                            names), that bucket and endpoint belong to them, and that the \
+                            database is not a restored copy";
+const LOST_ROWS: &str = "their objects may be among the orphans: restore their content rows, or \
+                         expire the pastes";
+
+/// A sign that the deletes would be a mistake, and what to check before overriding the brake.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Suspicion {
+    pub what: String,
+    pub check: &'static str,
+}
 
 impl Audit {
     /// Returns why nothing may be deleted, if one of the limits is exceeded.
@@ -29,8 +42,9 @@ impl Audit {
             true => None,
             false => self.report.suspicion(orphans, content),
         };
-        let suspicion =
-            suspicion.map(|what| format!("{what}; {CHECK}; --override-brake deletes anyway"));
+        let suspicion = suspicion.map(|Suspicion { what, check }| {
+            format!("{what}; {check}; --override-brake deletes anyway")
+        });
         let reasons: Vec<String> =
             suspicion.into_iter().chain(self.beyond_max_delete(orphans + content)).collect();
         (!reasons.is_empty()).then(|| format!("nothing was deleted: {}", reasons.join("; ")))
@@ -42,10 +56,10 @@ impl Audit {
         if self.options.repair || orphans + content == 0 {
             return;
         }
-        if let Some(what) = self.report.suspicion(orphans, content) {
+        if let Some(Suspicion { what, check }) = self.report.suspicion(orphans, content) {
             self.report
                 .warnings
-                .push(format!("the safety brake would stop --repair: {what}; {CHECK}"));
+                .push(format!("the safety brake would stop --repair: {what}; {check}"));
         }
     }
 
@@ -64,9 +78,15 @@ impl Audit {
 }
 
 impl Report {
-    /// Returns the sign that these are the wrong tables or the wrong bucket, if there is one.
+    /// Returns a sign that these deletes would be a mistake, if there is one.
     /// `orphans`, `content`: the numbers of objects and content rows that would be deleted.
-    pub(crate) fn suspicion(&self, orphans: u64, content: u64) -> Option<String> {
+    pub(crate) fn suspicion(&self, orphans: u64, content: u64) -> Option<Suspicion> {
+        let wrong_tables = self.wrong_tables(orphans, content);
+        let wrong_tables = wrong_tables.map(|what| Suspicion { what, check: WRONG_TABLES });
+        wrong_tables.or_else(|| self.lost_rows(orphans))
+    }
+
+    fn wrong_tables(&self, orphans: u64, content: u64) -> Option<String> {
         if self.never_erased {
             return Some("no worker has erased a paste in this database yet".into());
         }
@@ -74,6 +94,15 @@ impl Report {
         let objects = self.objects.saturating_sub(self.fresh_objects);
         majority(orphans + content, objects, "objects")
             .or_else(|| majority(content, self.content_rows, "content rows"))
+    }
+
+    fn lost_rows(&self, orphans: u64) -> Option<Suspicion> {
+        let what = match self.live_without_content {
+            0 => return None,
+            1 => "1 live paste has no content row".into(),
+            live => format!("{} live pastes have no content row", thousands(live)),
+        };
+        (orphans > 0).then_some(Suspicion { what, check: LOST_ROWS })
     }
 }
 

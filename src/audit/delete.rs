@@ -17,6 +17,9 @@ impl Audit {
         &mut self,
         stop: &CancellationToken,
     ) -> Result<Stopped, AuditError> {
+        if self.queue.orphan_count() > 0 && !self.options.override_brake {
+            self.check_skipped_pastes(stop).await?;
+        }
         if let Some(reason) = self.brake() {
             self.report_queued(&reason);
             self.report.brake = Some(reason);

@@ -41,7 +41,6 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-pub(crate) use self::brake::CHECK;
 use self::{
     brake::has_erased,
     content_keys::ROWS_PER_RANGE,

@@ -120,6 +120,8 @@ pub struct Report {
     pub unreferenced_content: u64,
     /// Hashes that pastes reference and no content row has: findings of `paste_without_content`.
     pub missing_content_rows: u64,
+    /// Live pastes among them. Their objects may be among the orphans.
+    pub live_without_content: u64,
     pub pending_deletions: u64,
     /// Never repaired: deleting one of these could delete the object of live content.
     pub ambiguous: u64,
@@ -150,6 +152,9 @@ impl Report {
         *counter += 1;
         let is_kept = *counter <= most as u64;
         self.repaired += u64::from(finding.repaired);
+        if finding.kind == Kind::PasteWithoutContent {
+            self.live_without_content += finding.live_pastes;
+        }
         if is_kept {
             self.findings.push(finding);
         }

@@ -51,6 +51,8 @@ impl Audit {
         let suspects = self.suspects(&rows).await?;
         self.confirm_counts(&suspects).await?;
         let within = rows.iter().filter(|row| !row.get::<_, bool>("is_outside"));
-        self.confirm_missing(within.map(|row| row.get("s3_key")).collect()).await
+        self.confirm_missing(within.map(|row| row.get("s3_key")).collect()).await?;
+        self.pastes_page(&sample.after_hash).await?;
+        Ok(())
     }
 }

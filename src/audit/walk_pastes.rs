@@ -1,8 +1,10 @@
 //! The second walk: does the content of every paste have a content row? Without one, the key of the
 //! object is lost. Nothing is repaired: the paste is all that is left.
 
+use tokio_util::sync::CancellationToken;
+
 use super::{
-    Audit, AuditError, Finding, Kind,
+    Audit, AuditError, Finding, Kind, Position,
     missing_objects::{References, references},
 };
 use crate::format::thousands;
@@ -10,32 +12,69 @@ use crate::format::thousands;
 const PASTES: &str = sql!("audit/pastes");
 const PAGE: i64 = 5000;
 
+/// One page of pastes, in the order of their content hashes.
+struct Page {
+    last: Vec<u8>,
+    pastes: u64,
+    /// The hashes that pastes reference and no content row has.
+    without_content: Vec<(Vec<u8>, References)>,
+}
+
 impl Audit {
     /// Checks one page of pastes. Returns its last hash, or `None` after the last page.
     pub(super) async fn pastes_page(
         &mut self,
         after: &[u8],
     ) -> Result<Option<Vec<u8>>, AuditError> {
+        let Some(page) = self.read_pastes(after).await? else {
+            return Ok(None);
+        };
+        for (hash, references) in page.without_content {
+            self.note(paste_without_content(&hash, references));
+        }
+        self.report.pastes += page.pastes;
+        Ok(Some(page.last))
+    }
+
+    /// Checks the pastes that an audit with `--after` has skipped, up to the first live one without a
+    /// content row: the safety brake must know of it.
+    pub(super) async fn check_skipped_pastes(
+        &mut self,
+        stop: &CancellationToken,
+    ) -> Result<(), AuditError> {
+        let end = match &self.options.after {
+            Position::Counts(_) => return Ok(()),
+            Position::Pastes(hash) => Some(hash.clone()),
+            Position::Objects(_) => None,
+        };
+        let mut after = Vec::new();
+        while self.report.live_without_content == 0 && !stop.is_cancelled() {
+            let Some(page) = self.read_pastes(&after).await? else {
+                break;
+            };
+            let live = page.without_content.iter().map(|(_, references)| references.live);
+            self.report.live_without_content += live.sum::<i64>().unsigned_abs();
+            if end.as_ref().is_some_and(|end| page.last >= *end) {
+                break;
+            }
+            after = page.last;
+        }
+        Ok(())
+    }
+
+    async fn read_pastes(&self, after: &[u8]) -> Result<Option<Page>, AuditError> {
         let rows = self.db.query(PASTES, &[&after, &PAGE]).await?;
         let Some(last) = rows.last() else {
             return Ok(None);
         };
-        let without_content = rows.iter().filter(|row| row.get("has_no_content"));
-        let hashes: Vec<&[u8]> = without_content.map(|row| row.get("content_hash")).collect();
-        self.confirm_without_content(&hashes).await?;
-        self.report.pastes +=
-            rows.iter().map(|row| row.get::<_, i64>("pastes")).sum::<i64>().unsigned_abs();
-        Ok(Some(last.get("content_hash")))
-    }
-
-    /// Queries these hashes again, and reports those that pastes reference and no content row has.
-    async fn confirm_without_content(&mut self, hashes: &[&[u8]]) -> Result<(), AuditError> {
-        for (hash, references) in references(&self.db, hashes).await? {
-            if !references.has_content && references.pastes > 0 {
-                self.note(paste_without_content(&hash, references));
-            }
-        }
-        Ok(())
+        let suspects = rows.iter().filter(|row| row.get("has_no_content"));
+        let suspects: Vec<&[u8]> = suspects.map(|row| row.get("content_hash")).collect();
+        // Queried again: a decrement may have deleted pastes and content since.
+        let mut without_content: Vec<_> =
+            references(&self.db, &suspects).await?.into_iter().collect();
+        without_content.retain(|(_, found)| !found.has_content && found.pastes > 0);
+        let pastes = rows.iter().map(|row| row.get::<_, i64>("pastes")).sum::<i64>().unsigned_abs();
+        Ok(Some(Page { last: last.get("content_hash"), pastes, without_content }))
     }
 }
 

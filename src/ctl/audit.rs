@@ -80,7 +80,9 @@ Repair:
     the limit;
   - at most half of the listed objects, and half of the content rows;
   - a worker has erased a paste in this database before. If not, these may be
-    the wrong tables (another schema, a copy) or the wrong bucket.
+    the wrong tables (another schema, a copy) or the wrong bucket;
+  - no orphan while a live paste has no content row: one of the orphans may be
+    its body. Restore the content row, or expire the paste.
   --repair is refused with an s3.prefix that does not end in '/', because \"a\"
   also matches the keys of a database with the prefix \"ab/\". --override-brake
   is the only way past these, and does not change --max-delete.

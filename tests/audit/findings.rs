@@ -119,7 +119,8 @@ async fn among_a_hundred_thousand_objects_exactly_what_was_planted_is_found_and_
     assert_eq!(stage.sentinels().await, 0, "without --repair nothing is changed");
 
     let (orphans, unreferenced) = (planted.orphan.len(), planted.unreferenced_content.len());
-    let repair = stage.audited(1, &["--repair", "--list", "1000000"]).await;
+    let repair = ["--repair", "--override-brake", "--list", "1000000"];
+    let repair = stage.audited(1, &repair).await;
     assert_eq!(Planted::of(&repair), planted);
     assert_eq!(stage.store.len(), objects - orphans - unreferenced);
     assert_eq!(stage.sentinels().await, (orphans + unreferenced) as i64);

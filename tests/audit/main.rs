@@ -6,6 +6,7 @@ mod churn;
 mod counts;
 mod findings;
 mod keys;
+mod lost_rows;
 mod odd_stores;
 mod pending_deletes;
 mod refusals;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::finding::{Outcome, left_out, ok, warning};
 use crate::{
-    audit::{CHECK, Report, Sample, sample},
+    audit::{Report, Sample, sample},
     config::Settings,
     format::counted,
     objects::{KEYS_PER_CALL, Objects},
@@ -63,6 +63,7 @@ fn judge(report: &Report) -> Outcome {
         (report.wrong_counts, "wrong ref_count", ""),
         (report.unreferenced_content, "unreferenced content row", ""),
         (report.pending_deletions, "content row", " pending deletion"),
+        (report.missing_content_rows, "missing content row", ""),
         (report.ambiguous, "key", " that may be another spelling of a content key"),
     ]
     .into_iter()
@@ -80,12 +81,11 @@ fn judge(report: &Report) -> Outcome {
 }
 
 /// The reason not to recommend a repair, and what to check instead: an s3.prefix that other databases
-/// may share, or findings that look like the wrong tables. A sample is enough to see either.
+/// may share, or a sign that the deletes would be a mistake. A sample is enough to see either.
 fn why_not_repair(report: &Report) -> Option<(String, &'static str)> {
     if let Some(prefix) = report.warnings.first() {
         return Some((prefix.clone(), END_PREFIX));
     }
     let suspicion = report.suspicion(report.orphans, report.unreferenced_content)?;
-    let what = "so these may be the wrong tables or the wrong bucket";
-    Some((format!("{suspicion}, {what}"), CHECK))
+    Some((suspicion.what, suspicion.check))
 }
