@@ -7,7 +7,7 @@
 //!
 //! Where another program has deleted content rows of live pastes, the bodies of these pastes are among
 //! the orphans, and nothing shows which ones. The content rows can still be restored; the objects could
-//! not.
+//! not. So nothing overrides this sign: the way out is to restore the rows or to expire the pastes.
 
 use tokio_postgres::{Client, Error, error::SqlState};
 
@@ -24,39 +24,37 @@ const WRONG_TABLES: &str = "these may be the wrong tables or the wrong bucket: c
 const LOST_ROWS: &str = "their objects may be among the orphans: restore their content rows, or \
                          expire the pastes";
 
-/// A sign that the deletes would be a mistake, and what to check before overriding the brake.
+/// A sign that the deletes would be a mistake, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Suspicion {
     pub what: String,
     pub check: &'static str,
+    /// Whether `--override-brake` deletes anyway.
+    can_be_overridden: bool,
 }
 
 impl Audit {
     /// Returns why nothing may be deleted, if one of the limits is exceeded.
     pub(super) fn brake(&mut self) -> Option<String> {
         let (orphans, content) = (self.queue.orphan_count(), self.queue.content_count());
-        if orphans + content == 0 {
-            return None;
-        }
-        let suspicion = match self.options.override_brake {
-            true => None,
-            false => self.report.suspicion(orphans, content),
-        };
-        let suspicion = suspicion.map(|Suspicion { what, check }| {
-            format!("{what}; {check}; --override-brake deletes anyway")
-        });
-        let reasons: Vec<String> =
-            suspicion.into_iter().chain(self.beyond_max_delete(orphans + content)).collect();
+        let overrides = self.options.override_brake;
+        let suspicions = self.report.suspicions(orphans, content);
+        let reasons: Vec<String> = suspicions
+            .iter()
+            .filter(|suspicion| !(overrides && suspicion.can_be_overridden))
+            .map(Suspicion::reason)
+            .chain(self.beyond_max_delete(orphans + content))
+            .collect();
         (!reasons.is_empty()).then(|| format!("nothing was deleted: {}", reasons.join("; ")))
     }
 
     /// Warns, after an audit without --repair, that the brake would stop a repair.
     pub(super) fn warn_of_brake(&mut self) {
-        let (orphans, content) = (self.report.orphans, self.report.unreferenced_content);
-        if self.options.repair || orphans + content == 0 {
+        if self.options.repair {
             return;
         }
-        if let Some(Suspicion { what, check }) = self.report.suspicion(orphans, content) {
+        let (orphans, content) = (self.report.orphans, self.report.unreferenced_content);
+        for Suspicion { what, check, .. } in self.report.suspicions(orphans, content) {
             self.report
                 .warnings
                 .push(format!("the safety brake would stop --repair: {what}; {check}"));
@@ -78,12 +76,20 @@ impl Audit {
 }
 
 impl Report {
-    /// Returns a sign that these deletes would be a mistake, if there is one.
+    /// Returns the signs that these deletes would be a mistake.
     /// `orphans`, `content`: the numbers of objects and content rows that would be deleted.
-    pub(crate) fn suspicion(&self, orphans: u64, content: u64) -> Option<Suspicion> {
+    pub(crate) fn suspicions(&self, orphans: u64, content: u64) -> Vec<Suspicion> {
+        if orphans + content == 0 {
+            return Vec::new();
+        }
+        let suspicion =
+            |check, can_be_overridden| move |what| Suspicion { what, check, can_be_overridden };
         let wrong_tables = self.wrong_tables(orphans, content);
-        let wrong_tables = wrong_tables.map(|what| Suspicion { what, check: WRONG_TABLES });
-        wrong_tables.or_else(|| self.lost_rows(orphans))
+        let wrong_tables = wrong_tables.map(suspicion(WRONG_TABLES, true));
+        wrong_tables
+            .into_iter()
+            .chain(self.lost_rows(orphans).map(suspicion(LOST_ROWS, false)))
+            .collect()
     }
 
     fn wrong_tables(&self, orphans: u64, content: u64) -> Option<String> {
@@ -96,13 +102,23 @@ impl Report {
             .or_else(|| majority(content, self.content_rows, "content rows"))
     }
 
-    fn lost_rows(&self, orphans: u64) -> Option<Suspicion> {
-        let what = match self.live_without_content {
-            0 => return None,
-            1 => "1 live paste has no content row".into(),
-            live => format!("{} live pastes have no content row", thousands(live)),
-        };
-        (orphans > 0).then_some(Suspicion { what, check: LOST_ROWS })
+    fn lost_rows(&self, orphans: u64) -> Option<String> {
+        match self.live_without_content {
+            _ if orphans == 0 => None,
+            0 => None,
+            1 => Some("1 live paste has no content row".into()),
+            live => Some(format!("{} live pastes have no content row", thousands(live))),
+        }
+    }
+}
+
+impl Suspicion {
+    fn reason(&self) -> String {
+        let Self { what, check, .. } = self;
+        match self.can_be_overridden {
+            true => format!("{what}; {check}; --override-brake deletes anyway"),
+            false => format!("{what}; {check}"),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Audit, AuditError, Stopped,
+    preconditions::check,
     recount::{LOCKED_AT_ONCE, unreferenced_content},
 };
 use crate::{fleet, objects::KEYS_PER_CALL};
@@ -17,21 +18,19 @@ impl Audit {
         &mut self,
         stop: &CancellationToken,
     ) -> Result<Stopped, AuditError> {
-        if self.queue.orphan_count() > 0 && !self.options.override_brake {
-            self.check_skipped_pastes(stop).await?;
+        if self.queue.orphan_count() > 0 {
+            self.find_lost_rows(stop).await?;
         }
         if let Some(reason) = self.brake() {
             self.report_queued(&reason);
             self.report.brake = Some(reason);
             return Ok(Stopped::Brake);
         }
-        if self.queue.count() > 0 {
-            self.refuse_while_paused().await?;
-        }
         while self.queue.count() > 0 {
             if stop.is_cancelled() {
                 return Ok(Stopped::Signal);
             }
+            self.refuse_by_now().await?;
             self.delete_chunk().await?;
         }
         Ok(Stopped::Done)
@@ -52,6 +51,21 @@ impl Audit {
             false => self.queue.split_content(content.len()),
         }
         Ok(())
+    }
+
+    /// Refuses to delete if, since the audit started, the fleet was paused, the database was bound to
+    /// another bucket, or it has become the copy of another one.
+    async fn refuse_by_now(&self) -> Result<(), AuditError> {
+        let mut checked = self.refuse_while_paused().await;
+        if checked.is_ok() {
+            let fit = check(&self.db, &self.objects).await;
+            checked = fit.map_err(|error| AuditError::Refused(format!("{error:#}")));
+        }
+        if checked.is_err() {
+            // If the connection was lost, that is the error: the chunk can be repeated over another.
+            self.db.simple_query("").await?;
+        }
+        checked
     }
 
     /// Refuses a repair while the fleet is paused: an operator wants nothing to change, during a

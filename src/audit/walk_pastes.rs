@@ -4,7 +4,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Audit, AuditError, Finding, Kind, Position,
+    Audit, AuditError, Finding, Kind,
     missing_objects::{References, references},
 };
 use crate::format::thousands;
@@ -36,27 +36,19 @@ impl Audit {
         Ok(Some(page.last))
     }
 
-    /// Checks the pastes that an audit with `--after` has skipped, up to the first live one without a
-    /// content row: the safety brake must know of it.
-    pub(super) async fn check_skipped_pastes(
+    /// Checks all pastes once more, up to the first live one without a content row, before orphans are
+    /// deleted. Hours may have passed since the walk, and an audit with `--after` has skipped it.
+    pub(super) async fn find_lost_rows(
         &mut self,
         stop: &CancellationToken,
     ) -> Result<(), AuditError> {
-        let end = match &self.options.after {
-            Position::Counts(_) => return Ok(()),
-            Position::Pastes(hash) => Some(hash.clone()),
-            Position::Objects(_) => None,
-        };
         let mut after = Vec::new();
         while self.report.live_without_content == 0 && !stop.is_cancelled() {
             let Some(page) = self.read_pastes(&after).await? else {
                 break;
             };
             let live = page.without_content.iter().map(|(_, references)| references.live);
-            self.report.live_without_content += live.sum::<i64>().unsigned_abs();
-            if end.as_ref().is_some_and(|end| page.last >= *end) {
-                break;
-            }
+            self.report.live_without_content = live.sum::<i64>().unsigned_abs();
             after = page.last;
         }
         Ok(())

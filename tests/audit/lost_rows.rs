@@ -2,10 +2,13 @@
 //! the orphans, and no orphan is deleted until the rows are restored or the pastes have expired.
 
 use crate::{
-    stage::{OLD, Stage},
-    support::findings::diagnose,
+    stage::{OLD, Stage, report_of},
+    support::{World, findings::diagnose, memory_s3::Call},
 };
 
+const LOSE_ONE: &str = "
+    CREATE TABLE kept AS SELECT * FROM content ORDER BY content_hash DESC LIMIT 1;
+    DELETE FROM content WHERE content_hash IN (SELECT content_hash FROM kept)";
 const RESTORE: &str = "INSERT INTO content SELECT * FROM kept";
 
 /// 200 pastes, an orphan, and a paste whose content row was deleted by hand.
@@ -13,15 +16,13 @@ async fn stage() -> Stage {
     let stage = Stage::new().await;
     stage.fill(200).await;
     stage.store.put("0/orphan", 1, OLD);
-    let lose_one = "CREATE TABLE kept AS SELECT * FROM content ORDER BY content_hash LIMIT 1;
-                    DELETE FROM content WHERE content_hash IN (SELECT content_hash FROM kept)";
-    stage.run_sql(lose_one).await;
+    stage.run_sql(LOSE_ONE).await;
     stage
 }
 
 fn assert_braked(report: &serde_json::Value) {
     let brake = report["brake"].as_str().expect("a reason");
-    for words in ["1 live paste has no content row", "restore", "expire", "--override-brake"] {
+    for words in ["1 live paste has no content row", "restore", "expire"] {
         assert!(brake.contains(words), "{words:?} is not in: {brake}");
     }
     assert_eq!((&report["orphans"], &report["objects_deleted"]), (&2.into(), &0.into()));
@@ -34,6 +35,7 @@ async fn no_orphan_is_deleted_while_a_live_paste_has_no_content_row() {
     let warning = dry["warnings"][0].as_str().expect("a warning");
     assert!(warning.contains("1 live paste has no content row"), "{warning}");
     assert_braked(&stage.audited(4, &["--repair"]).await);
+    assert_braked(&stage.audited(4, &["--repair", "--override-brake"]).await);
     assert_eq!(stage.store.len(), 201);
 
     stage.run_sql(RESTORE).await;
@@ -49,6 +51,33 @@ async fn an_audit_that_resumes_behind_the_pastes_knows_that_a_content_row_is_mis
         assert_braked(&stage.audited(4, &["--repair", "--after", after]).await);
     }
     assert_eq!(stage.store.len(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_row_that_is_deleted_during_the_audit_keeps_its_object() {
+    let stage = Stage::new().await;
+    stage.fill(200).await;
+    // The pastes were checked; the content keys are read with the first page of the bucket.
+    stage.store.hold(Call::List, 1);
+    let audit = stage.audit(&["--repair"]).start();
+    stage.store.held().await;
+    stage.run_sql(LOSE_ONE).await;
+    stage.store.let_go();
+    let report = report_of(&audit.end().await, 4);
+    let brake = report["brake"].to_string();
+    assert!(brake.contains("1 live paste has no content row"), "{brake}");
+    assert_eq!(stage.store.len(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_brake_names_every_reason() {
+    let stage = Stage::never_used(World::new().await).await;
+    stage.fill(200).await;
+    stage.run_sql(LOSE_ONE).await;
+    let brake = stage.audited(4, &["--repair"]).await["brake"].to_string();
+    for words in ["no worker has erased a paste", "1 live paste has no content row"] {
+        assert!(brake.contains(words), "{words:?} is not in: {brake}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

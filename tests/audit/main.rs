@@ -9,6 +9,7 @@ mod keys;
 mod lost_rows;
 mod odd_stores;
 mod pending_deletes;
+mod plain_store;
 mod refusals;
 mod resume;
 mod row_security;

@@ -250,6 +250,19 @@ async fn resuming_within_the_counts_finds_the_object_that_a_killed_repair_has_le
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_bound_to_another_bucket_during_the_audit_loses_no_object() {
+    let (stage, _) = stage().await;
+    stage.store.hold(Call::List, 2);
+    let audit = stage.audit(&["--repair"]).start();
+    stage.store.held().await;
+    stage.run_sql("UPDATE cleanup_fleet SET bucket = 'another'").await;
+    stage.store.let_go();
+    let report = report_of(&audit.end().await, 1);
+    assert!(report["error"].to_string().contains("belongs to bucket"), "{report:#}");
+    assert_eq!((stage.store.len(), stage.sentinels().await), (5256, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_belongs_to_another_bucket_after_a_reconnect_ends_the_audit() {
     let (stage, _) = stage().await;
     stage.store.hold(Call::List, 2);

@@ -71,7 +71,10 @@ fn judge(report: &Report) -> Outcome {
     .map(|(count, noun, detail)| format!("{}{detail}", counted(count, noun)))
     .collect();
     if wrong.is_empty() {
-        return ok(format!("nothing wrong {sampled}"));
+        return match report.warnings.first() {
+            Some(prefix) => warning(prefix.clone(), END_PREFIX),
+            None => ok(format!("nothing wrong {sampled}")),
+        };
     }
     let found = format!("{sampled}: {}", wrong.join(", "));
     match why_not_repair(report) {
@@ -86,6 +89,6 @@ fn why_not_repair(report: &Report) -> Option<(String, &'static str)> {
     if let Some(prefix) = report.warnings.first() {
         return Some((prefix.clone(), END_PREFIX));
     }
-    let suspicion = report.suspicion(report.orphans, report.unreferenced_content)?;
-    Some((suspicion.what, suspicion.check))
+    let suspicions = report.suspicions(report.orphans, report.unreferenced_content);
+    suspicions.into_iter().next().map(|suspicion| (suspicion.what, suspicion.check))
 }

@@ -84,6 +84,8 @@ pub(super) async fn schema(client: &Client) -> Result<Outcome> {
             migrate::join(&problems, |found| found.remedy.clone()),
         ),
         Err(SchemaError::Subscriber(subscription)) => failure(subscription, SUBSCRIBER_REMEDY),
+        // `check` names the tables instead.
+        Err(error @ SchemaError::Inherits) => failure(error.to_string(), MIGRATE),
         Err(SchemaError::Postgres(error)) => return Err(failed(error)),
     })
 }
