@@ -112,6 +112,11 @@ pub enum SchemaError {
     /// bucket.
     #[error("{0}: {SUBSCRIBER_REMEDY}")]
     Subscriber(String),
+    #[error(
+        "pastes or content inherits from another table, or another table from it, since this program \
+         started: `cleanupctl doctor` names the tables"
+    )]
+    Inherits,
     #[error("could not read the schema version: {}", describe(.0))]
     Postgres(#[from] tokio_postgres::Error),
 }

@@ -4,6 +4,7 @@
 use super::support::{
     adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
     findings::diagnose,
+    mid_run::run_with_change,
     process::Ended,
     *,
 };
@@ -63,6 +64,15 @@ async fn pastes_that_inherit_or_are_a_partition_are_refused_by_name() {
                      ALTER TABLE everything ATTACH PARTITION pastes DEFAULT";
     let words = ["pastes inherits from everything", "DETACH PARTITION pastes"];
     assert_refused_later(partition, &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_claims_no_more_once_a_table_inherits_from_pastes() {
+    let child = "CREATE TABLE pastes_old () INHERITS (pastes)";
+    let (world, ended) = run_with_change(child).await;
+    ended.assert_refused(1, &["inherits", "`cleanupctl doctor` names the tables"]);
+    let words = ["pastes_old inherits from pastes", "NO INHERIT"];
+    diagnose(world.program("cleanupctl")).await.assert_says("schema", "failure", &words);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 
 use super::support::{
     adopted::{EXISTING_TABLES, migrate, migrate_ok, plain_put, world_with},
+    database::url_as,
     process::Ended,
     *,
 };
@@ -42,6 +43,23 @@ fn in_schema(world: &World, program: &str, schema: &str) -> Process {
 async fn migrate_in(world: &World, schema: &str) {
     let migrated = in_schema(world, "cleanupctl", schema).args(&["migrate"]).output().await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_in_a_schema_that_the_login_may_not_use_are_named_and_none_are_created() {
+    let world = world_with("CREATE SCHEMA app").await;
+    world.run_sql("CREATE TABLE app.pastes (); CREATE TABLE app.content ()").await;
+    let login = format!("migrator_{}", world.name);
+    let create = format!(
+        "CREATE ROLE {login} LOGIN PASSWORD 'suite'; GRANT CREATE, USAGE ON SCHEMA public TO {login}"
+    );
+    world.run_sql(&create).await;
+    let before = tables(&world).await;
+    let url = url_as(&login, &world.database_url);
+    let migrated =
+        world.program("cleanupctl").env("DATABASE_URL", &url).args(&["migrate"]).output().await;
+    assert_fails_with(&migrated, &["app.pastes", "app.content", "postgres.schema"]);
+    assert_eq!(tables(&world).await, before, "nothing was created");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,17 +7,17 @@ WITH wanted (table_name, known_by) AS (
            ('content', ARRAY['s3_key', 'ref_count']::name[])
 ), missing AS (
     SELECT * FROM wanted WHERE to_regclass(table_name) IS NULL
-), visible AS (
+), others AS (
     SELECT c.oid, c.relname, n.nspname, format('%I.%I', n.nspname, c.relname) AS full_name
       FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+       -- Also in schemas that this login may not use: the service's tables may be there.
        AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
-       AND has_schema_privilege(n.oid, 'USAGE')
 ), namesakes AS (
-    SELECT v.*, m.table_name FROM visible v JOIN missing m ON lower(v.relname) = m.table_name
+    SELECT v.*, m.table_name FROM others v JOIN missing m ON lower(v.relname) = m.table_name
 ), lookalikes AS (
     SELECT v.full_name, m.table_name
-      FROM visible v JOIN missing m
+      FROM others v JOIN missing m
         ON NOT EXISTS (SELECT FROM unnest(m.known_by) AS k (name)
                         WHERE NOT EXISTS (SELECT FROM pg_attribute a
                                            WHERE a.attrelid = v.oid AND a.attname = k.name

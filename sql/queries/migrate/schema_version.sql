@@ -6,4 +6,7 @@ SELECT (SELECT max(version) FROM cleanup_migrations) AS schema_version,
        (SELECT format('%s is the target of subscription %I', r.srrelid::regclass, s.subname)
         FROM pg_subscription_rel r JOIN pg_subscription s ON s.oid = r.srsubid
         WHERE r.srrelid IN (to_regclass('pastes'), to_regclass('content'))
-        ORDER BY r.srrelid::regclass::text DESC LIMIT 1) AS subscription;
+        ORDER BY r.srrelid::regclass::text DESC LIMIT 1) AS subscription,
+       EXISTS (SELECT FROM pg_inherits
+               WHERE inhparent IN (to_regclass('pastes'), to_regclass('content'))
+                  OR inhrelid IN (to_regclass('pastes'), to_regclass('content'))) AS inherits;
