@@ -90,7 +90,7 @@ async fn a_role_that_may_not_see_the_standbys_gets_a_warning_with_the_grant() {
     world.run_sql("CREATE ROLE night LOGIN").await;
     let url = world.database_url.replace("postgres@", "night@");
     let stranger = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
-    stranger.assert_says("schema", "failure", &["42501", "grant the role of sql/roles.sql"]);
+    stranger.assert_says("schema", "failure", &["42501", "grant cleanup_worker"]);
     world.run_sql("GRANT cleanup_worker TO night").await;
     let blind = diagnose(world.program("cleanupctl").env("DATABASE_URL", &url)).await;
     blind.assert_only(0, &["standbys"]);

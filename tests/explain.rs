@@ -74,7 +74,7 @@ async fn a_claimed_paste_is_shown_with_its_claim_and_when_it_would_be_reset() {
     assert_eq!(shown["claim"]["id"], claim.fence.claim);
     assert_eq!(shown["claim"]["worker"], worker.id.to_string());
     assert_eq!((&shown["claim"]["decremented"], &shown["wrong"][0]), (&false.into(), &Value::Null));
-    says(&shown["next"], &["no watchdog has ever run", "the start of the next run resets it"]);
+    says(&shown["next"], &["no watchdog has ever run", "otherwise the next run resets it"]);
     worker.decrement(&claim).await.expect("decrement");
     let shown = explained(&world, "claimed").await;
     assert_eq!((&shown["claim"]["decremented"], &shown["wrong"][0]), (&true.into(), &Value::Null));
@@ -94,7 +94,7 @@ async fn a_row_that_another_program_marked_is_shown_as_stranded() {
     world.run_sql(marked).await;
     let shown = explained(&world, "stranded").await;
     assert_eq!(shown["state"], "stranded: in progress without an open claim");
-    says(&shown["next"], &["no watchdog has ever run", "the start of the next run resets it"]);
+    says(&shown["next"], &["no watchdog has ever run", "otherwise the next run resets it"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -240,7 +240,7 @@ async fn without_rights_on_the_history_workers_still_drain_and_watchdogs_still_r
         .env("CLEANUP_WATCHDOG_TICK", "100ms")
         .env("CLEANUP_WATCHDOG_LISTEN", "127.0.0.1:0")
         .start();
-    let said = sidecar.until_it_logs("no metrics of the fleet").await;
+    let said = sidecar.until_it_logs("cannot export fleet metrics").await;
     assert!(said.contains("cleanupctl migrate --roles"), "{said}");
     world.run_sql("UPDATE pastes SET retry_at = NULL").await;
     let ended = world.program("cleanup-worker").args(&["run"]).output().await;

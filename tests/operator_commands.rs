@@ -50,7 +50,7 @@ async fn a_paused_fleet_claims_nothing_and_prints_the_reason_until_it_is_resumed
 async fn a_pause_without_a_reason_is_refused() {
     let world = World::new().await;
     let ended = ctl(&world, &["pause", "--reason", " "]).await;
-    ended.assert_refused(1, &["--reason is empty"]);
+    ended.assert_refused(2, &["--reason is empty"]);
     assert_eq!(world.count("SELECT count(paused_at) FROM cleanup_fleet").await, 0);
 }
 

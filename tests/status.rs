@@ -104,7 +104,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     // As if two hours had passed without a watchdog.
     world.expire_leases(7201.0).await;
     let seen = status(&world).await;
-    assert!(remedy(&seen, "not reset: 1 claim;").contains("cleanup-watchdog --once"));
+    assert!(remedy(&seen, "1 claim without a heartbeat").contains("cleanup-watchdog --once"));
     let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
     assert_eq!(once.code(), 0, "{}", once.stderr());
     let seen = status(&world).await;
@@ -125,7 +125,7 @@ async fn dead_letters_and_findings_of_an_audit_are_something_to_do() {
         .await;
     let seen = status(&world).await;
     assert!(remedy(&seen, "3 pastes failed permanently").contains("cleanupctl dead-letters"));
-    assert!(remedy(&seen, "the last audit left 2 findings").contains("cleanupctl audit --repair"));
+    assert!(remedy(&seen, "the last audit left 2 findings").contains("cleanupctl audit"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

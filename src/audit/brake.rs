@@ -67,8 +67,7 @@ impl Audit {
         }
         self.report.beyond_max_delete = found;
         Some(format!(
-            "would delete {} objects (limit --max-delete {}); find out why there are so many, then \
-             raise the limit",
+            "would delete {} objects (limit --max-delete {}); find the cause, then raise the limit",
             thousands(found),
             thousands(self.options.max_delete),
         ))

@@ -261,10 +261,9 @@ impl Audit {
         }))
     }
 
-    /// Shows the position at which an audit would have to resume to leave nothing out.
     fn show_progress(&mut self, at: &Position) {
-        let at = self.queue.first().map_or(at, |(first, _)| first);
-        self.progress.show(&self.report, self.queue.count(), at);
+        let resume = self.queue.first().map_or(at, |(first, _)| first);
+        self.progress.show(&self.report, self.queue.count(), at, resume);
     }
 
     /// Connects again, or returns the error that lost the connection.

@@ -39,8 +39,9 @@ impl Progress {
         Self { bar: Some(bar), logged }
     }
 
-    /// `queued`: findings that are deleted at the end, and not in the report yet.
-    pub fn show(&mut self, report: &Report, queued: u64, at: &Position) {
+    /// `queued`: findings that are deleted at the end, and not in the report yet. `resume`: the position
+    /// that leaves out nothing queued.
+    pub fn show(&mut self, report: &Report, queued: u64, at: &Position, resume: &Position) {
         let found = report.found() + queued;
         let done = report.objects + report.content_rows + report.sentinels + report.pastes;
         if let Some(bar) = &self.bar {
@@ -55,7 +56,7 @@ impl Progress {
         } else if self.logged.is_some_and(|logged| logged.elapsed() >= LOG_EVERY) {
             self.logged = Some(Instant::now());
             let (objects, content_rows) = (report.objects, report.content_rows);
-            info!(objects, content_rows, found, %at, "audit in progress, findings so far: {found}, checked up to {at}");
+            info!(objects, content_rows, found, %at, "audit in progress, checked up to {at}, findings so far: {found}; `--after {resume}` resumes");
         }
     }
 

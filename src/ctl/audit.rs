@@ -89,7 +89,7 @@ Repair:
   --repair is also refused while the fleet is paused.
 
 SIGINT or SIGTERM stops the audit after the current page and prints the command
-that resumes it. Before the deletes begin, nothing is deleted.
+that resumes it. If it stops before the deletes begin, nothing was deleted.
 Requires the role cleanup_auditor, and ops/s3/audit-policy.json (list, and
 delete for --repair).
 

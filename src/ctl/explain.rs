@@ -241,7 +241,7 @@ fn show(explanation: &Explanation) -> String {
         let object = match &content.object {
             Object::Exists => "in the bucket".into(),
             Object::Missing => "not in the bucket".into(),
-            Object::Unknown(why) => format!("unknown whether in the bucket: {why}"),
+            Object::Unknown(why) => format!("existence unknown: {why}"),
         };
         lines.push(format!("object: {key}, ref_count {count}, {object}"));
     }

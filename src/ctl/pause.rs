@@ -1,12 +1,12 @@
 //! `cleanupctl pause` and `resume`: stops the whole fleet, and lets it run again.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
 
 use crate::{
     cli::{Format, print},
-    config::Settings,
+    config::{ConfigError, Settings},
     migrate,
     postgres::describe,
     printable::printable,
@@ -53,7 +53,8 @@ struct Now {
 impl Pause {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         if self.reason.trim().is_empty() {
-            bail!("--reason is empty; name a reason for the engineer on call");
+            let empty = "--reason is empty; give a reason for the engineer on call";
+            return Err(ConfigError::Invalid(empty.into()).into());
         }
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;
@@ -75,9 +76,14 @@ impl Resume {
         let resumed =
             resumed.map_err(|error| anyhow!("cannot resume the fleet: {}", describe(&error)))?;
         let now = Now { paused: false, changed: resumed > 0, reason: None };
-        print(self.format, &now, |now| match now.changed {
-            true => "the fleet is resumed; the next run claims again".into(),
+        print(self.format, &now, |now| {
+            match now.changed {
+            true => {
+                "resumed the fleet; no run was started: the next one, or `cleanup-worker run`, claims again"
+                    .into()
+            },
             false => "the fleet was not paused".into(),
+        }
         });
         Ok(0)
     }

@@ -12,7 +12,7 @@ use crate::{
     cli::{Format, print},
     config::Settings,
     fleet::snapshot::is_in_the_future,
-    format::counted,
+    format::{counted, thousands},
     migrate,
     postgres::{Target, describe, describe_pool},
 };
@@ -23,7 +23,7 @@ const CLAIMS_OF_WORKER: &str = sql!("claim/of_worker");
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Reset {
-    /// Number of the claim, from `cleanupctl status` or a worker's log.
+    /// Id of the claim, from `cleanupctl status` or a worker's log.
     #[arg(required_unless_present = "worker")]
     claim: Option<i64>,
     /// Reset all open claims of this worker.
@@ -53,6 +53,8 @@ struct Done {
     claims: Vec<i64>,
     pastes: usize,
     dead_letters: usize,
+    /// Pastes that could not be reset; a later sweep tries again.
+    left: usize,
 }
 
 impl Reset {
@@ -66,36 +68,38 @@ impl Reset {
             Some(worker) => claims_of(&client, worker).await?,
             None => self.claim.into_iter().collect(),
         };
-        let mut done = Done { claims: Vec::new(), pastes: 0, dead_letters: 0 };
+        let mut done = Done { claims: Vec::new(), pastes: 0, dead_letters: 0, left: 0 };
         // One claim per transaction, as the watchdog does: see `CLAIMS_PER_TRANSACTION`.
         for claim in claims {
             let reset = self.reset(&mut client, settings, claim).await?;
             done.claims.push(claim);
             done.pastes += reset.rows;
             done.dead_letters += reset.dead_letters;
+            done.left += reset.left;
         }
-        print(self.format, &done, |done| {
-            let claims: Vec<String> = done.claims.iter().map(ToString::to_string).collect();
-            format!(
-                "reset claim {}: {} due again",
-                claims.join(", "),
-                counted(done.pastes, "paste")
-            )
-        });
-        Ok(0)
+        print(self.format, &done, show);
+        Ok(u8::from(done.left > 0))
     }
 
     async fn reset(&self, client: &mut Client, settings: &Settings, id: i64) -> Result<WasReset> {
-        let failed = |error: tokio_postgres::Error| match error.code() {
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                anyhow!(
-                    "claim {id} is locked by its worker, which is alive: stop that worker instead"
-                )
-            }
-            _ => anyhow!("cannot reset claim {id}: {}", describe(&error)),
+        let is_locked =
+            |error: &tokio_postgres::Error| error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+        let failed = |error: tokio_postgres::Error| match is_locked(&error) {
+            true => anyhow!(
+                "cannot reset claim {id}: other transactions have locked its pastes; `cleanupctl \
+                 doctor --long-transaction 1m` names them"
+            ),
+            false => anyhow!("cannot reset claim {id}: {}", describe(&error)),
         };
         let mut transaction = client.transaction().await.map_err(failed)?;
-        let row = transaction.query_opt(CLAIM, &[&id]).await.map_err(failed)?;
+        let row = transaction.query_opt(CLAIM, &[&id]).await;
+        let row = row.map_err(|error| match is_locked(&error) {
+            true => anyhow!(
+                "claim {id} is locked by a step of its worker or by a sweep of the watchdog: try \
+                 again in a few seconds; if the worker is alive, stop it instead"
+            ),
+            false => failed(error),
+        })?;
         let Some(row) = row else {
             bail!("claim {id} does not exist; `cleanupctl status` lists the open claims");
         };
@@ -127,6 +131,21 @@ impl Reset {
         transaction.commit().await.map_err(failed)?;
         Ok(done)
     }
+}
+
+fn show(done: &Done) -> String {
+    let claims: Vec<String> = done.claims.iter().map(ToString::to_string).collect();
+    let mut parts = vec![format!("{} due again", counted(done.pastes, "paste"))];
+    if done.dead_letters > 0 {
+        parts.push(counted(done.dead_letters, "dead letter"));
+    }
+    if done.left > 0 {
+        parts.push(format!(
+            "{} could not be reset; a later sweep tries again",
+            thousands(done.left)
+        ));
+    }
+    format!("reset claim {}: {}", claims.join(", "), parts.join(", "))
 }
 
 async fn claims_of(client: &Client, worker: Uuid) -> Result<Vec<i64>> {

@@ -40,7 +40,7 @@ Rows of the first table:
   oldest overdue  time since the oldest paste of the backlog expired
   rate, drained   pastes deleted per second over the last minute, and when the
                   backlog is empty at that rate
-  stuck claims    lease expired for longer than watchdog.stuck_after; the
+  stuck claims    no heartbeat for longer than watchdog.stuck_after; the
                   watchdog resets them
   backing off     pastes that failed and are retried automatically
   dead letters    pastes that failed permanently and need an operator

@@ -123,7 +123,7 @@ impl OtherBucket {
 /// Returns when something is reset that no watchdog resets.
 fn without_watchdog(reason: &str, left: &str) -> String {
     format!(
-        "{reason}: the start of the next run resets it, not before {left} from now; start \
-         cleanup-watchdog, or run `cleanup-watchdog --once` after that time"
+        "it can be reset in {left}, but {reason}: start cleanup-watchdog, or run `cleanup-watchdog \
+         --once` then; otherwise the next run resets it"
     )
 }

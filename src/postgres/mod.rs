@@ -121,7 +121,7 @@ impl Target {
         match tokio::time::timeout(self.connect_timeout(), opening).await {
             Ok(opened) => opened,
             Err(_) => Err(anyhow!(
-                "{}: no answer within {}; check that it is Postgres and that it is not frozen",
+                "{}: no answer within {}; check that a Postgres server listens there and answers",
                 self.describe(),
                 humantime::format_duration(self.connect_timeout())
             )),
@@ -173,7 +173,10 @@ pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
              CLEANUP_POSTGRES_URL"
         }
         Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "grant the role of sql/roles.sql to this login",
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            "grant cleanup_worker, cleanup_watchdog or cleanup_auditor to this login (`cleanupctl \
+             migrate --roles` creates these roles)"
+        }
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
             "run `cleanupctl migrate`; `cleanupctl doctor` lists what is missing"
         }
@@ -208,9 +211,11 @@ fn function(context: &str) -> Option<String> {
 pub fn describe_pool(error: &PoolError) -> String {
     match error {
         PoolError::Backend(error) => describe(error),
-        PoolError::Timeout(TimeoutType::Wait) => "no free connection within 30 s".into(),
-        PoolError::Timeout(TimeoutType::Create) => "no connection in time".into(),
-        PoolError::Timeout(TimeoutType::Recycle) => "no answer in time".into(),
+        PoolError::Timeout(TimeoutType::Wait) => {
+            "no free Postgres connection within 30 s (postgres.pool_size)".into()
+        }
+        PoolError::Timeout(TimeoutType::Create) => "could not connect to Postgres in time".into(),
+        PoolError::Timeout(TimeoutType::Recycle) => "Postgres did not answer in time".into(),
         error => printable(&error.to_string()),
     }
 }

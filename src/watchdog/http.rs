@@ -53,16 +53,19 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
 pub async fn serve(listener: TcpListener, watchdog: Arc<Watchdog>, shutdown: Shutdown) {
     let metrics = Arc::clone(watchdog.metrics());
     let (alive, ready) = (Arc::clone(&watchdog), watchdog);
-    let routes = Router::new()
-        .route(
-            "/healthz",
-            get(move || async move { answer(alive.is_alive(), "the tick loop is stuck\n") }),
-        )
-        .route(
-            "/readyz",
-            get(move || async move { answer(ready.is_ready(), "Postgres is unavailable\n") }),
-        )
-        .route("/metrics", get(move || async move { page(&metrics) }));
+    let routes =
+        Router::new()
+            .route(
+                "/healthz",
+                get(move || async move { answer(alive.is_alive(), "the tick loop is stuck\n") }),
+            )
+            .route(
+                "/readyz",
+                get(move || async move {
+                    answer(ready.is_ready(), "the last tick failed; see the log\n")
+                }),
+            )
+            .route("/metrics", get(move || async move { page(&metrics) }));
     let answers = TaskTracker::new();
     tokio::select! {
         () = accept(listener, routes, &answers) => {}

@@ -115,7 +115,9 @@ impl Watchdog {
             Err(PoolError::Backend(error)) if is_permanent(&error) => {
                 if !self.warned_of_privilege.swap(true, Ordering::AcqRel) {
                     let reason = describe(&error);
-                    warn!("no metrics of the fleet: {reason}; run `cleanupctl migrate --roles`");
+                    warn!(
+                        "cannot export fleet metrics: {reason}; run `cleanupctl migrate --roles`"
+                    );
                 }
                 Ok(None)
             }
@@ -174,7 +176,7 @@ impl Watchdog {
         match ticked {
             Ok(_) => {
                 if !was_ready {
-                    info!("Postgres is available again");
+                    info!("ticks succeed again");
                 }
                 self.ready.store(true, Ordering::Release);
             }
@@ -182,7 +184,7 @@ impl Watchdog {
             Err(error) => {
                 self.ready.store(false, Ordering::Release);
                 self.metrics.tick_failed();
-                warn!("tick failed: {error}");
+                warn!("tick failed: {error}; the next tick tries again");
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ pub(super) async fn postgres(client: &Client) -> Result<Outcome> {
 
 fn judge_postgres(apart: f64) -> Outcome {
     match apart.abs() < FAR_APART {
-        true => ok("this host and Postgres agree"),
+        true => ok("the clocks of this host and Postgres agree"),
         false => warning(
             format!("this host and Postgres are {:.0} s apart", apart.abs()),
             "synchronize both with NTP: Postgres' clock decides about rows, but --until, schedules \
@@ -54,7 +54,7 @@ pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcom
     let content = count(("content", "sampled content row", "created_at"));
     let all: Vec<&str> = swept.iter().chain(&content).map(String::as_str).collect();
     if all.is_empty() {
-        return Ok(ok("none is in the future"));
+        return Ok(ok("no time is in the future"));
     }
     let mut remedies = vec!["synchronize Postgres' host with NTP"];
     if !swept.is_empty() {

@@ -16,7 +16,7 @@ use crate::{
 pub(super) async fn owner_triggers(client: &Client) -> Result<Outcome> {
     let found = migrate::owner_triggers(client).await.map_err(failed)?;
     Ok(match found.is_empty() {
-        true => ok("none that the cleanup's statements would fire"),
+        true => ok("no trigger or rule of the owner fires in the fleet's statements"),
         false => warning(printable(&found.join(", ")), OWNER_TRIGGERS_MEAN),
     })
 }
@@ -24,7 +24,7 @@ pub(super) async fn owner_triggers(client: &Client) -> Result<Outcome> {
 pub(super) async fn warnings(client: &Client) -> Result<Outcome> {
     let found = migrate::table_warnings(client).await.map_err(failed)?;
     Ok(match found.is_empty() {
-        true => ok("all are logged, and every foreign key to them has an index"),
+        true => ok("no table is UNLOGGED, and every foreign key to them has an index"),
         false => warning(
             migrate::join(&found, |found| found.problem.clone()),
             migrate::join(&found, |found| found.remedy.clone()),

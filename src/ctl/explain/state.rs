@@ -16,7 +16,7 @@ fn in_progress(row: &Row, settings: &Settings, fleet: &Fleet) -> (&'static str, 
         true => (
             "being deleted",
             format!(
-                "its worker finishes it; without further heartbeats, {}",
+                "its worker finishes it. If the worker is dead: {}",
                 reset(seconds("heartbeat_s_ago"))
             ),
         ),

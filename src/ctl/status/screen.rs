@@ -72,7 +72,8 @@ fn fleet(overview: &Overview, trend: Option<&Trend>) -> String {
     let drained = match (snapshot.backlog, overview.drained_in_s) {
         (0, _) => "nothing due".to_string(),
         (_, Some(left)) => format!("in {}", span(left)),
-        (_, None) => "no workers running".to_string(),
+        (_, None) if snapshot.open_claims == 0 => "no workers running".to_string(),
+        (_, None) => "unknown: nothing was deleted in the last minute".to_string(),
     };
     let rate = format!("{} pastes/s", thousands(overview.rate.round() as u64));
     let mut rows = vec![

@@ -52,8 +52,8 @@ pub(super) fn todo(
 fn stuck(snapshot: &Snapshot) -> Option<Todo> {
     let what = || {
         format!(
-            "lease expired for longer than watchdog.stuck_after, but not reset: {}; no watchdog runs, \
-             or a transaction locks the rows",
+            "{} without a heartbeat for watchdog.stuck_after, and not reset: no watchdog runs, or a \
+             transaction locks the rows",
             counted(snapshot.stuck_claims, "claim")
         )
     };
@@ -121,7 +121,7 @@ fn failed_pastes(snapshot: &Snapshot) -> Vec<Todo> {
     if let Some(findings) = snapshot.audit_findings_left.filter(|findings| *findings > 0) {
         todo.push(Todo::new(
             format!("the last audit left {}", counted(findings, "finding")),
-            "list them: cleanupctl audit; repair what can be repaired: cleanupctl audit --repair",
+            "list them, and what to do about each: cleanupctl audit",
         ));
     }
     todo

@@ -47,7 +47,7 @@ impl EvictStep {
             let id = claim.fence.claim;
             warn!(
                 claim = id,
-                "claim {id}: could not evict its cache keys, their TTL will: {reason}"
+                "claim {id}: could not evict its cache keys: {reason}; the entries stay until their TTL ends"
             );
         }
     }
