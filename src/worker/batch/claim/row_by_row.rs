@@ -1,12 +1,14 @@
 //! A claim after Postgres refused to mark a batch. A row that cannot be marked (it violates the owner's
-//! NOT VALID constraint, or a trigger raises an error) must not stop all claims. It is found by bisection
+//! NOT VALID constraint, or a trigger raises an error or undoes the UPDATE) must not stop all claims. It is found by bisection
 //! and recorded in `cleanup_unclaimable`, because nothing can be recorded in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::{Row, types::ToSql};
 use tracing::warn;
 
-use super::{ClaimError, ClaimStep, PASTES, Wanted, expect_our_time, most_attempts, to_claim};
+use super::{
+    ClaimError, ClaimStep, PASTES, Wanted, expect_our_time, marked, most_attempts, to_claim,
+};
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
@@ -85,8 +87,8 @@ impl ClaimStep {
         expect_our_time(&rows)?;
         let waits = |failed: &Failed<String>| matches!(failed.fault, Fault::Locked | Fault::Slow);
         if rows.is_empty() && unclaimable.iter().all(waits) {
-            let error = unclaimable.first().map(|failed| failed.error.clone());
-            return Err(ClaimError::Waiting(error.unwrap_or_default()));
+            let first = unclaimable.into_iter().next().ok_or(ClaimError::Swallowed)?;
+            return Err(ClaimError::Waiting(first.error));
         }
         let claimed = to_claim(&rows, self.id, started)?;
         match rows.is_empty() {
@@ -191,8 +193,8 @@ struct Mark(i64);
 impl Write<String> for Mark {
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
         Box::pin(async move {
-            let marked = transaction.execute(MARK, &[&self.0, &part]).await?;
-            all_of(marked, part.len())
+            let rows = transaction.query(MARK, &[&self.0, &part]).await?;
+            all_of(marked(&rows).unsigned_abs(), part.len())
         })
     }
 }
