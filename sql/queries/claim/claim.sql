@@ -50,7 +50,7 @@ WITH due AS MATERIALIZED (
         claim_id = (SELECT id FROM claim)
     -- An array, not a join: one walk through the primary key, in its order.
     WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
-    RETURNING claim_id, short_code, content_hash, pending_s3_key,
+    RETURNING claim_id::bigint, short_code, content_hash, pending_s3_key,
               least(greatest(attempts, 0), 32767)::smallint AS attempts,
               -- The row itself failed; its worker did not die.
               last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
