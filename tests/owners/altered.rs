@@ -14,6 +14,43 @@ async fn a_run_continues_when_the_type_of_attempts_changes_during_it() {
     run(&world).await.assert_refused(1, &["pastes.attempts is integer", "smallint is needed"]);
 }
 
+const CLAIM_ID_TO_INT: &str = "ALTER TABLE pastes ALTER claim_id TYPE int";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_continues_when_the_type_of_claim_id_changes_during_it() {
+    let (world, ended) = run_with_change(CLAIM_ID_TO_INT).await;
+    assert_deleted(&ended, 20);
+    world.assert_drained().await;
+    run(&world).await.assert_refused(1, &["pastes.claim_id is integer", "bigint is needed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pastes_are_reset_although_the_type_of_claim_id_has_changed() {
+    let world = World::new().await;
+    world.put_many(4, 4).await;
+    let (worker, idle) = (world.worker().await, world.worker().await);
+    let claims = [claim_some(&worker, 1).await, claim_some(&worker, 1).await];
+    // The second claim ended by hand, with the key of an object that its paste must still delete.
+    let code = &claims[1].pastes[0].short_code;
+    let keep = format!(
+        "{CLAIM_ID_TO_INT};
+         UPDATE deletion_claims SET decremented_at = now(), reset_at = now(),
+                                    pending_owners = '{{{code}}}', pending_s3_keys = '{{kept}}'
+         WHERE id = {}",
+        claims[1].fence.claim
+    );
+    world.run_sql(&keep).await;
+    world.expire_leases(7201.0).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.reset.rows, swept.stranded), (1, 1));
+    let key = "SELECT count(*) FROM pastes WHERE pending_s3_key = 'kept'";
+    assert_eq!(world.count(key).await, 1, "its claim's key");
+    // It prepares all statements after the change.
+    let claim = claim_some(&idle, 2).await;
+    let reset = idle.release(claim.fence, "a test").await.expect("release");
+    assert_eq!((reset.rows, reset.left), (2, 0));
+}
+
 /// A column that a trigger's definition names can be altered only without the trigger.
 const TO_VARCHAR: &str = "
     DROP TRIGGER pastes_guard ON pastes;

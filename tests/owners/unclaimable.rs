@@ -97,3 +97,31 @@ async fn a_lock_in_a_trigger_delays_the_claim_and_makes_no_row_unclaimable() {
     assert_eq!((ended.code(), world.count(LEFT).await), (0, 0), "{}", ended.stderr());
     assert_eq!(world.count(ALL).await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_whose_claim_waits_for_a_lock_do_not_keep_others_from_being_claimed() {
+    let world = World::new().await;
+    world.put_many(60, 60).await;
+    let users = "CREATE TABLE users (id int PRIMARY KEY, changes int NOT NULL DEFAULT 0);
+                 GRANT ALL ON users TO PUBLIC;
+                 INSERT INTO users VALUES (1), (2);
+                 ALTER TABLE pastes ADD COLUMN user_id int NOT NULL DEFAULT 2;
+                 UPDATE pastes SET user_id = 1 WHERE short_code <= 'p00000040'";
+    world.run_sql(users).await;
+    let count = "UPDATE users SET changes = changes + 1 WHERE id = NEW.user_id; RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", count).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    holding.batch_execute("UPDATE users SET changes = 0 WHERE id = 1").await.expect("lock");
+    let ended = run_with(&world, &["--batch-size", "30"]).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!((&ended.json()["rows_deleted"], world.count(LEFT).await), (&20.into(), 40));
+    // As long as any locked row, however often that happens, and without an attempt.
+    let soon = "SELECT count(*) FROM cleanup_unclaimable
+                WHERE retry_at - found_at = interval '15 minutes'";
+    assert_eq!((world.count(soon).await, world.count(ATTEMPTS).await), (40, 0));
+    holding.rollback().await.expect("let go");
+    world.run_sql("UPDATE cleanup_unclaimable SET retry_at = now()").await;
+    assert_deleted(&run(&world).await, 40);
+    world.assert_drained().await;
+}

@@ -7,8 +7,9 @@
 -- each attempt, so that a row that kills its worker ends up alone. The class is `attempts` for a row
 -- whose worker died, and 0 for a row that failed by itself: that row does no harm to others in its
 -- batch, and a thousand requeued dead letters would otherwise run one by one.
--- Fewer rows than `picked`, or one row of NULLs: a trigger on pastes swallows the UPDATE. `is_timed`
--- false: a trigger changes deletion_initiated_at, by which a claim recognises its rows.
+-- Fewer rows than `picked`, or one row of NULLs: a trigger on pastes swallows the UPDATE. `is_marked`
+-- false: a trigger undoes it. `is_timed` false: a trigger changes deletion_initiated_at, by which a
+-- claim recognises its rows.
 -- Zero rows: nothing is due, other transactions have locked all of it, or the row that is due first
 -- must run alone.
 WITH due AS MATERIALIZED (
@@ -49,12 +50,14 @@ WITH due AS MATERIALIZED (
         claim_id = (SELECT id FROM claim)
     -- An array, not a join: one walk through the primary key, in its order.
     WHERE short_code = ANY (ARRAY(SELECT short_code FROM batch))
-    RETURNING claim_id, short_code, content_hash, pending_s3_key,
+    RETURNING claim_id::bigint, short_code, content_hash, pending_s3_key,
               least(greatest(attempts, 0), 32767)::smallint AS attempts,
               -- The row itself failed; its worker did not die.
               last_error IS NOT NULL AND NOT starts_with(last_error, 'worker lease expired')
                   AS failed_before,
-              coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at
+              coalesce(retry_at, expires_at) AS due_at, expires_at, deletion_initiated_at,
+              claim_id = (SELECT id FROM claim) AND deletion_status = 'DELETION_IN_PROGRESS'
+                  AS is_marked
 )
 SELECT marked.*, picked.rows AS picked, deletion_initiated_at = now() AS is_timed
 FROM (SELECT count(*) AS rows FROM batch) AS picked

@@ -27,7 +27,7 @@ SET deletion_status = 'NOT_EXPIRED',
     last_error = bad.errors ->> pastes.short_code
 FROM bad
 WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
-  AND pastes.claim_id = $1
+  AND pastes.claim_id = $1::bigint
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
 RETURNING pastes.short_code, coalesce(pastes.retry_at = 'infinity', false) AS dead_letter,
           pastes.claim_id IS NULL

@@ -3,7 +3,7 @@
 -- By the claim's id and its time: ids can start again (a restored dump, a truncated table), and rows
 -- of an older claim with the same id still have their references.
 DELETE FROM pastes
-WHERE claim_id = $1
+WHERE claim_id = $1::bigint
   AND deletion_status = 'DELETION_IN_PROGRESS'
   AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
   -- A hash table of $2; `= ANY ($2)` would compare each row with every element.

@@ -3,7 +3,7 @@
 -- statement that follows, and SKIP LOCKED.
 SELECT short_code
 FROM pastes
-WHERE claim_id = $2 AND deletion_status = 'DELETION_IN_PROGRESS'
+WHERE claim_id = $2::bigint AND deletion_status = 'DELETION_IN_PROGRESS'
   -- `IS TRUE` keeps the planner from turning it into a join: one walk, and a hash table of $1.
   AND (short_code IN (SELECT unnest($1::text[]))) IS TRUE
 FOR

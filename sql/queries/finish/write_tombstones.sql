@@ -7,7 +7,7 @@ SET deletion_status = 'DELETED',
     content_hash = NULL,
     pending_s3_key = NULL,
     retry_at = NULL
-WHERE claim_id = $1
+WHERE claim_id = $1::bigint
   AND deletion_status = 'DELETION_IN_PROGRESS'
   AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
   -- A hash table of $2; `= ANY ($2)` would compare each row with every element.

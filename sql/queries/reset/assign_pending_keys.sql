@@ -10,7 +10,7 @@ UPDATE pastes
 SET pending_s3_key = pending.s3_keys ->> pastes.short_code
 FROM pending
 WHERE (pastes.short_code IN (SELECT unnest($2::text[]))) IS TRUE
-  AND pastes.claim_id = $1
+  AND pastes.claim_id = $1::bigint
   AND pastes.deletion_status = 'DELETION_IN_PROGRESS'
   AND pastes.deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
   AND ($4::text[] IS NULL OR pastes.short_code IN (SELECT unnest($4::text[])))

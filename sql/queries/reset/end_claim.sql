@@ -8,5 +8,5 @@ SET reset_at = now(), reset_reason = $2, dead_letters = coalesce(dead_letters, 0
     pending_owners = nullif($4::text[], '{}'), pending_s3_keys = nullif($5::text[], '{}')
 WHERE id = $1
 RETURNING (SELECT count(*) FROM pastes
-           WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+           WHERE claim_id = $1::bigint AND deletion_status = 'DELETION_IN_PROGRESS'
              AND deletion_initiated_at = deletion_claims.claimed_at) AS stranded

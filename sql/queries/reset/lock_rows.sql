@@ -4,7 +4,7 @@
 -- Zero rows: none are left, or other transactions have locked all of them.
 SELECT short_code
 FROM pastes
-WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+WHERE claim_id = $1::bigint AND deletion_status = 'DELETION_IN_PROGRESS'
   AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
 ORDER BY content_hash
 FOR NO KEY UPDATE OF pastes SKIP LOCKED

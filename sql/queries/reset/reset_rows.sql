@@ -13,7 +13,7 @@
 WITH chosen AS MATERIALIZED (
     SELECT short_code
     FROM pastes
-    WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS'
+    WHERE claim_id = $1::bigint AND deletion_status = 'DELETION_IN_PROGRESS'
       AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
       AND ($8::text[] IS NULL OR short_code IN (SELECT unnest($8::text[])))
     ORDER BY content_hash

@@ -4,7 +4,7 @@
 -- Zero rows: there are none.
 SELECT short_code
 FROM pastes
-WHERE claim_id = $1 AND deletion_status = 'DELETION_IN_PROGRESS' AND pending_s3_key IS NULL
+WHERE claim_id = $1::bigint AND deletion_status = 'DELETION_IN_PROGRESS' AND pending_s3_key IS NULL
   AND deletion_initiated_at = (SELECT claimed_at FROM deletion_claims WHERE id = $1)
   AND ($3::text[] IS NULL OR short_code IN (SELECT unnest($3::text[])))
 LIMIT $2::bigint

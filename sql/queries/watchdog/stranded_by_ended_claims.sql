@@ -15,7 +15,7 @@ WITH RECURSIVE in_progress (claim_id) AS (
     FROM in_progress
     WHERE in_progress.claim_id IS NOT NULL
 )
-SELECT pastes.short_code, pastes.claim_id,
+SELECT pastes.short_code, pastes.claim_id::bigint,
        -- The row could not be reset when its claim ended, so the key of its object stayed there.
        ended.pending_s3_keys[array_position(ended.pending_owners, pastes.short_code)] AS kept_key,
        -- A row whose claim was decremented has no reference any more, and must not get it again.

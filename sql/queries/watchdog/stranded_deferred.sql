@@ -3,7 +3,7 @@
 -- $1 not used, but the same parameters as the other searches; $2 rows per transaction, $3 rows that this
 -- sweep has already tried.
 -- Zero rows: none are left, or other transactions have locked them.
-SELECT short_code, claim_id, false AS decremented, false AS counts, NULL::text AS kept_key
+SELECT short_code, claim_id::bigint, false AS decremented, false AS counts, NULL::text AS kept_key
 FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL

@@ -2,7 +2,7 @@
 -- deletion_initiated_at is older than stuck_after.
 -- $1 stuck_after in seconds, $2 rows per transaction, $3 rows that this sweep has already tried.
 -- Zero rows: none are left, or other transactions have locked them.
-SELECT short_code, claim_id, false AS decremented, true AS counts, NULL::text AS kept_key
+SELECT short_code, claim_id::bigint, false AS decremented, true AS counts, NULL::text AS kept_key
 FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL

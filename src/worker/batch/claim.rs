@@ -70,8 +70,8 @@ pub enum ClaimError {
     Bucket(#[from] OtherBucket),
     #[error("claiming failed: {0}")]
     Unreadable(#[from] Unreadable),
-    /// Fewer rows were marked than were picked: a claim row by row finds out which.
-    #[error("claiming failed: not all pastes could be marked")]
+    /// Fewer rows are marked than were picked: a claim row by row finds out which.
+    #[error("claiming failed: not all pastes could be marked: a trigger on pastes undoes it")]
     Swallowed,
     #[error(
         "claiming failed: a trigger on pastes changes deletion_initiated_at, which a claim needs to \
@@ -292,7 +292,7 @@ impl ClaimStep {
 }
 
 fn marked(rows: &[Row]) -> i64 {
-    let marked = rows.iter().filter(|row| row.get::<_, Option<i64>>("claim_id").is_some());
+    let marked = rows.iter().filter(|row| row.get::<_, Option<bool>>("is_marked") == Some(true));
     i64::try_from(marked.count()).unwrap_or(i64::MAX)
 }
 

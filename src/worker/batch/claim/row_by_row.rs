@@ -1,12 +1,14 @@
 //! A claim after Postgres refused to mark a batch. A row that cannot be marked (it violates the owner's
-//! NOT VALID constraint, or a trigger raises an error) must not stop all claims. It is found by bisection
+//! NOT VALID constraint, or a trigger raises an error or undoes the UPDATE) must not stop all claims. It is found by bisection
 //! and recorded in `cleanup_unclaimable`, because nothing can be recorded in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::{Row, types::ToSql};
 use tracing::warn;
 
-use super::{ClaimError, ClaimStep, PASTES, Wanted, expect_our_time, most_attempts, to_claim};
+use super::{
+    ClaimError, ClaimStep, PASTES, Wanted, expect_our_time, marked, most_attempts, to_claim,
+};
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
@@ -83,10 +85,8 @@ impl ClaimStep {
         let unclaimable = self.mark_good(&mut savepoint, claim, &codes).await?;
         let rows = savepoint.query(MARKED, &[&claim]).await?;
         expect_our_time(&rows)?;
-        let waits = |failed: &Failed<String>| matches!(failed.fault, Fault::Locked | Fault::Slow);
-        if rows.is_empty() && unclaimable.iter().all(waits) {
-            let error = unclaimable.first().map(|failed| failed.error.clone());
-            return Err(ClaimError::Waiting(error.unwrap_or_default()));
+        if rows.is_empty() && unclaimable.is_empty() {
+            return Err(ClaimError::Swallowed);
         }
         let claimed = to_claim(&rows, self.id, started)?;
         match rows.is_empty() {
@@ -108,18 +108,19 @@ impl ClaimStep {
         Ok(claimed.map_or(Found::Unclaimable, Found::Claim))
     }
 
-    /// Marks what can be marked and returns the rest. When all of the longest overdue rows fail, some of
-    /// those that came due last decide whether the rows or the database is at fault.
+    /// Marks what can be marked and returns the rest. When all of the longest overdue rows fail or wait,
+    /// some of those that came due last decide whether the rows or the database is at fault.
     async fn mark_good(
         &self,
         transaction: &mut Transaction<'_>,
         claim: i64,
         codes: &[String],
     ) -> Result<Vec<Failed<String>>, ClaimError> {
-        let failed = match mark(transaction, claim, codes, &self.blame).await {
+        let (failed, all_wait) = match mark(transaction, claim, codes, &self.blame).await {
+            Ok(failed) if failed.len() == codes.len() && failed.iter().all(waits) => (failed, true),
             Ok(failed) => return Ok(failed),
             Err(ApplyError::Postgres(error)) => return Err(error.into()),
-            Err(ApplyError::Database(failed)) => failed,
+            Err(ApplyError::Database(failed)) => (failed, false),
         };
         let newest = transaction.query(NEWEST, &[&NEWEST_TRIED, &0]).await?;
         let newest = short_codes(&newest)?;
@@ -128,7 +129,16 @@ impl ClaimStep {
         match mark(transaction, claim, &newest, &Blame::default()).await {
             Ok(also_failed) if also_failed.len() < newest.len() => {
                 self.blame.succeeded();
-                Ok(failed.into_iter().chain(also_failed).collect())
+                let failed = failed.into_iter().chain(also_failed);
+                Ok(failed.map(|bad| put_off(bad, all_wait)).collect())
+            }
+            // Nothing else is due, and other rows of this run could be marked.
+            Ok(_) if all_wait && newest.is_empty() && self.blame.counts(Fault::Unclear) => {
+                Ok(failed.into_iter().map(|bad| put_off(bad, true)).collect())
+            }
+            Ok(_) | Err(ApplyError::Database(_)) if all_wait => {
+                let error = failed.into_iter().next().map(|waiting| waiting.error);
+                Err(ClaimError::Waiting(error.unwrap_or_default()))
             }
             Ok(_) | Err(ApplyError::Database(_)) => {
                 let error = failed.last().map(|bad| bad.error.clone()).unwrap_or_default();
@@ -172,6 +182,16 @@ impl ClaimStep {
     }
 }
 
+fn waits(failed: &Failed<String>) -> bool {
+    matches!(failed.fault, Fault::Locked | Fault::Slow)
+}
+
+/// When all rows of a batch wait, those that were not tried are put off, too: trying them all takes longer
+/// than `worker.backoff_cap` if there are many.
+fn put_off(failed: Failed<String>, all_wait: bool) -> Failed<String> {
+    Failed { was_tried: failed.was_tried || all_wait, ..failed }
+}
+
 fn short_codes(rows: &[Row]) -> Result<Vec<String>, Unreadable> {
     rows.iter().map(|row| read(row, PASTES, "short_code")).collect()
 }
@@ -191,8 +211,8 @@ struct Mark(i64);
 impl Write<String> for Mark {
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [String]) -> Writing<'a> {
         Box::pin(async move {
-            let marked = transaction.execute(MARK, &[&self.0, &part]).await?;
-            all_of(marked, part.len())
+            let rows = transaction.query(MARK, &[&self.0, &part]).await?;
+            all_of(marked(&rows).unsigned_abs(), part.len())
         })
     }
 }
