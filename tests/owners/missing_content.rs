@@ -67,6 +67,29 @@ async fn the_hashes_of_missing_content_survive_a_worker_that_dies_before_it_rele
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_release_by_the_brake_that_succeeds_only_later_keeps_the_hashes() {
+    let world = without_content(0, 1300).await;
+    world
+        .run_sql(
+            "DELETE FROM content WHERE content_hash IN
+             (SELECT content_hash FROM pastes ORDER BY short_code DESC LIMIT 150)",
+        )
+        .await;
+    let busy = "IF NEW.deletion_status = 'NOT_EXPIRED' THEN
+                RAISE EXCEPTION 'try again' USING ERRCODE = '40001'; END IF; RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", busy).await;
+    let worker = world.program("cleanup-worker").args(&["run", "--format", "json"]);
+    let mut worker = worker.start();
+    worker.until_it_logs("could not release claim").await;
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 4, "{}", ended.stderr());
+    let whole = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL
+                 AND deletion_status = 'NOT_EXPIRED'";
+    assert_eq!((world.count(LEFT).await, world.count(whole).await), (300, 300));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn missing_content_is_summed_over_all_batches() {
     let world = without_content(150, 50).await;
     // Behind so many other pastes that the sample at the start does not include them.
