@@ -186,7 +186,8 @@ END $$;
 -- No transaction waits longer than two seconds in total: a forgotten transaction that has a shared
 -- content row locked must not keep a whole batch from being reset. A row whose content row cannot be
 -- locked stays in progress without a claim, so it keeps its reference, and every search for references
--- finds it. The watchdog recognises it by retry_at > deletion_initiated_at, and resets it later.
+-- finds it. The watchdog recognises it by retry_at > deletion_initiated_at and by the first words of
+-- last_error, and resets it later.
 -- Runs with its owner's rights: a role that may change a status need not be able to read content.
 CREATE OR REPLACE FUNCTION pastes_verify_content() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -250,7 +251,7 @@ BEGIN
     NEW.deletion_status := 'DELETION_IN_PROGRESS';
     NEW.deletion_initiated_at := now();
     NEW.claim_id := NULL;
-    NEW.last_error := 'another transaction has locked its content row';
+    NEW.last_error := 'waits for its content row: another transaction has locked it';
     IF NEW.retry_at IS NULL OR NEW.retry_at <= now() OR NEW.retry_at = 'infinity' THEN
         NEW.retry_at := now() + interval '1 minute';
     END IF;
