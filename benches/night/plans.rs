@@ -109,7 +109,7 @@ impl Plans {
         let claim: i64 =
             self.db.query_one("SELECT max(id) FROM deletion_claims", &[]).await?.get(0);
         let content = "SELECT content_hash, min(s3_key), min(short_code), count(*)::int,
-                             min(ref_count) <= count(*)
+                             min(ref_count) <= count(*), min(ref_count)::bigint - count(*)
                       FROM pastes JOIN content USING (content_hash)
                       WHERE claim_id = $1 GROUP BY content_hash";
         let content = self.db.query(content, &[&claim]).await?;
@@ -121,12 +121,13 @@ impl Plans {
         let pending_owners: Vec<&str> = last.iter().map(|row| row.get(2)).collect();
         let kept: Vec<&[u8]> = still_referenced.iter().map(|row| row.get(0)).collect();
         let references: Vec<i32> = still_referenced.iter().map(|row| row.get(3)).collect();
+        let left: Vec<i64> = still_referenced.iter().map(|row| row.get(5)).collect();
 
         self.begin(BY_KEY).await?;
         self.explain(query!("decrement/fence"), &[&claim, &worker]).await?;
         self.explain(query!("decrement/lock_content"), &[&hashes, &claim]).await?;
         self.explain(query!("decrement/still_referenced"), &[&unreferenced]).await?;
-        self.explain(query!("decrement/subtract"), &[&kept, &references]).await?;
+        self.explain(query!("decrement/subtract"), &[&kept, &references, &left]).await?;
         self.explain(query!("content/delete_unreferenced"), &[&unreferenced]).await?;
         let none_of = 0_i32;
         let record: [&(dyn ToSql + Sync); 7] =

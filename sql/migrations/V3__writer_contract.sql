@@ -178,14 +178,16 @@ END $$;
 -- the content of a claimed row may be deleted. So every UPDATE that resets such a row verifies that its
 -- content row exists, and locks it until the commit. The lock waits for a decrement that is about to
 -- delete the content, and makes a later decrement wait, which then finds the row.
--- A row whose content is deleted is reset without its hash, and cannot be extended any more.
+-- A row whose content is deleted is reset without its hash, and cannot be extended any more. last_error
+-- keeps the hash, for an operator who restores the content.
 -- A row whose claim was decremented never gets its reference again, whichever statement resets it, and
 -- takes over the key of its object. The claim is read while the content row is locked: a decrement that
 -- comes later waits for that lock and then counts its rows; one that came first is visible.
 -- No transaction waits longer than two seconds in total: a forgotten transaction that has a shared
 -- content row locked must not keep a whole batch from being reset. A row whose content row cannot be
 -- locked stays in progress without a claim, so it keeps its reference, and every search for references
--- finds it. The watchdog recognises it by retry_at > deletion_initiated_at, and resets it later.
+-- finds it. The watchdog recognises it by retry_at > deletion_initiated_at and by the first words of
+-- last_error, and resets it later.
 -- Runs with its owner's rights: a role that may change a status need not be able to read content.
 CREATE OR REPLACE FUNCTION pastes_verify_content() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
@@ -193,6 +195,7 @@ DECLARE
     waited_ms int := coalesce(nullif(current_setting('paste_cleanup.waited_ms', true), ''), '0');
     is_locked boolean := false;
     is_missing boolean := false;
+    missing text;
     decremented record;
 BEGIN
     -- A subscriber's copy of another server's pastes: the publisher has verified the row, and its
@@ -235,8 +238,10 @@ BEGIN
         RETURN NEW;
     END IF;
     IF is_missing AND current_setting('paste_cleanup.keep_missing', true) IS DISTINCT FROM 'on' THEN
-        RAISE LOG 'paste % is reset without its content, which was deleted: its ref_count was too low',
-            quote_literal(NEW.short_code);
+        missing := format('content row %s was missing', encode(NEW.content_hash, 'hex'));
+        RAISE LOG 'paste % is reset without its content: %', quote_literal(NEW.short_code), missing;
+        -- Behind the earlier error: its first words tell whether the worker died (claim/claim.sql).
+        NEW.last_error := left(concat_ws('; ', left(NEW.last_error, 300), missing), 500);
         NEW.content_hash := NULL;
     END IF;
     -- Missing content may keep its hash: the safety brake released the claim.
@@ -246,7 +251,7 @@ BEGIN
     NEW.deletion_status := 'DELETION_IN_PROGRESS';
     NEW.deletion_initiated_at := now();
     NEW.claim_id := NULL;
-    NEW.last_error := 'another transaction has locked its content row';
+    NEW.last_error := 'waits for its content row: another transaction has locked it';
     IF NEW.retry_at IS NULL OR NEW.retry_at <= now() OR NEW.retry_at = 'infinity' THEN
         NEW.retry_at := now() + interval '1 minute';
     END IF;

@@ -6,7 +6,7 @@
 //! (`pastes_verify_content`) before it keeps its hash. A decrement that has stamped its claim and is
 //! waiting for our lock has not committed: its pastes are counted here, and it subtracts them later.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::{Error, Transaction};
 
@@ -63,18 +63,21 @@ pub(super) async fn count_locked(
     Ok(content.filter(is_wrong).collect())
 }
 
-/// Sets each `ref_count` to the recounted number.
+/// Sets each `ref_count` to the recounted number. Returns those that have it now, and those of which a
+/// trigger swallows or undoes the UPDATE.
 pub(super) async fn correct(
     transaction: &Transaction<'_>,
-    content: &[Content],
-) -> Result<(), Error> {
+    content: Vec<Content>,
+) -> Result<(Vec<Content>, Vec<Content>), Error> {
     if content.is_empty() {
-        return Ok(());
+        return Ok(Default::default());
     }
     let hashes: Vec<&[u8]> = content.iter().map(|row| &*row.hash).collect();
     let references: Vec<i64> = content.iter().map(|row| row.references).collect();
-    transaction.execute(RECOUNT, &[&hashes, &references]).await?;
-    Ok(())
+    let rows = transaction.query(RECOUNT, &[&hashes, &references]).await?;
+    let changed = rows.iter().filter(|row| row.get::<_, Option<bool>>("is_changed") == Some(true));
+    let changed: HashSet<&[u8]> = changed.map(|row| row.get("content_hash")).collect();
+    Ok(content.into_iter().partition(|row| changed.contains(&*row.hash)))
 }
 
 /// Returns why no content row may be deleted, if a foreign key references the table.

@@ -18,6 +18,7 @@ use super::{
     sentinel::{SENTINEL, SENTINELS},
     spellings::{Spelling, ambiguous_content, spellings, take_ambiguous},
 };
+use crate::postgres::bisect::SWALLOWED;
 
 const DELETE_UNREFERENCED: &str = sql!("content/delete_unreferenced");
 
@@ -28,6 +29,8 @@ struct Replaced {
     keys: HashSet<String>,
     /// Referenced again, but with a wrong count, which was corrected.
     corrected: Vec<Content>,
+    /// The same, but a trigger swallows or undoes the correction.
+    uncorrected: Vec<Content>,
     /// Still unreferenced, and not deleted for this reason.
     blocked: Vec<(Content, String)>,
     /// Still unreferenced, and not deleted because other content may have the same object.
@@ -68,20 +71,21 @@ impl Audit {
             wrong.into_iter().partition(|row| row.references == 0);
         let other = spellings(&transaction, keys.iter().copied()).await?;
         let ambiguous = take_ambiguous(&mut unreferenced, &other, |row| &row.key);
-        correct(&transaction, &corrected).await?;
-        let blocked = match foreign_key_block(&transaction).await? {
-            Some(reason) => unreferenced.into_iter().map(|row| (row, reason.clone())).collect(),
-            None => {
-                replace(&transaction, &unreferenced).await?;
-                Vec::new()
-            }
-        };
+        let (corrected, uncorrected) = correct(&transaction, corrected).await?;
+        let blocked = foreign_key_block(&transaction).await?;
+        if blocked.is_none() {
+            replace(&transaction, &unreferenced).await?;
+        }
         // Includes the sentinels of an earlier attempt whose answer was lost.
         let rows = transaction.query(SENTINELS, &[&keys]).await?;
         transaction.commit().await?;
         let mut keys: HashSet<String> = rows.iter().map(|row| row.get("s3_key")).collect();
         keys.retain(|key| !other.contains_key(key));
-        Ok(Replaced { keys, corrected, blocked, ambiguous })
+        // Without a sentinel, although no foreign key blocks it: a trigger swallows the DELETE.
+        unreferenced.retain(|row| !keys.contains(&row.key));
+        let reason = blocked.as_deref().unwrap_or(SWALLOWED);
+        let blocked = unreferenced.into_iter().map(|row| (row, reason.into())).collect();
+        Ok(Replaced { keys, corrected, uncorrected, blocked, ambiguous })
     }
 
     /// Deletes the objects whose rows are sentinels now, and reports all rows.
@@ -106,6 +110,9 @@ impl Audit {
         }
         for row in &replaced.corrected {
             self.note(wrong_count(row, "").repaired());
+        }
+        for row in &replaced.uncorrected {
+            self.note(wrong_count(row, SWALLOWED));
         }
         for (row, reason) in &replaced.blocked {
             self.note(unreferenced_content(row, reason));

@@ -17,6 +17,7 @@ use super::{
     },
     spellings::{Spelling, ambiguous_content, spellings},
 };
+use crate::postgres::bisect::SWALLOWED;
 
 const COUNTS: &str = sql!("audit/counts");
 const IN_PROGRESS: &str = sql!("audit/counts_in_progress");
@@ -32,6 +33,8 @@ const OUTSIDE: &str = "its key is not under s3.prefix: delete it by hand";
 struct Recounted {
     fresh: u64,
     wrong_counts: Vec<Content>,
+    /// A trigger swallows or undoes the correction.
+    swallowed: Vec<Content>,
     unreferenced: Vec<Content>,
     /// Content rows whose key may be another spelling of the key of unreferenced content.
     other_spellings: HashMap<String, Spelling>,
@@ -159,11 +162,12 @@ impl Audit {
             true => None,
             false => foreign_key_block(&transaction).await?,
         };
-        if repair {
-            correct(&transaction, &wrong_counts).await?;
-        }
+        let (wrong_counts, swallowed) = match repair {
+            true => correct(&transaction, wrong_counts).await?,
+            false => (wrong_counts, Vec::new()),
+        };
         transaction.commit().await?;
-        Ok(Recounted { fresh, wrong_counts, unreferenced, other_spellings, blocked })
+        Ok(Recounted { fresh, wrong_counts, swallowed, unreferenced, other_spellings, blocked })
     }
 
     /// Reports a recount, or queues what is to be deleted. `refusal`: why Postgres refuses the
@@ -174,6 +178,9 @@ impl Audit {
         for row in &recounted.wrong_counts {
             let finding = wrong_count(row, refusal.unwrap_or(CORRECT));
             self.note(if repair && refusal.is_none() { finding.repaired() } else { finding });
+        }
+        for row in &recounted.swallowed {
+            self.note(wrong_count(row, SWALLOWED));
         }
         for row in recounted.unreferenced {
             if let Some(other) = recounted.other_spellings.get(&row.key) {

@@ -86,6 +86,34 @@ async fn a_count_that_postgres_refuses_is_named_and_hides_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_repair_that_a_trigger_swallows_or_undoes_is_named_and_not_counted_as_repaired() {
+    for no_effect in ["NULL", "OLD"] {
+        let stage = Stage::new().await;
+        let key = stage.put("p", "body", Never).await;
+        let unreferenced = stage.put("q", "another", Never).await;
+        stage
+            .run_sql(&format!(
+                "UPDATE content SET ref_count = 7;
+                 DELETE FROM pastes WHERE short_code = 'q';
+                 CREATE FUNCTION no_effect() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN
+                     IF TG_OP = 'UPDATE' THEN RETURN {no_effect}; END IF;
+                     RETURN NULL;
+                 END $$;
+                 CREATE TRIGGER no_effect BEFORE UPDATE OR DELETE ON content
+                     FOR EACH ROW EXECUTE FUNCTION no_effect()"
+            ))
+            .await;
+        let report = stage.audited(1, &REPAIR_MOST).await;
+        assert_eq!((&report["wrong_counts"], &report["repaired"]), (&1.into(), &0.into()));
+        for name in [&key, &unreferenced] {
+            assert!(remedy_of(&report, name).contains("swallows it"), "{report:#}");
+            assert!(stage.store.has(name), "{report:#}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_content_row_is_deleted_while_a_foreign_key_references_content() {
     for on_delete in ["CASCADE", "RESTRICT", "SET NULL"] {
         let stage = Stage::new().await;

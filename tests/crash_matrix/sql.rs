@@ -33,7 +33,8 @@ pub const DROP_OWNER_TRIGGER: &str = "DROP TRIGGER IF EXISTS owners ON pastes";
 /// Leaves rows as a reset does whose content rows were locked, some time ago.
 pub const DEFER_ROWS: &str = "
     UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
-           deletion_initiated_at = now() - interval '1 h', retry_at = now() - interval '1 s'
+           deletion_initiated_at = now() - interval '1 h', retry_at = now() - interval '1 s',
+           last_error = 'waits for its content row'
     WHERE expires_at <= now()";
 
 /// Makes deferred and unclaimable rows due. Skips rows that a zombie still has locked.

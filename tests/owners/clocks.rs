@@ -103,7 +103,8 @@ async fn a_deferred_paste_with_a_time_in_the_future_is_reset() {
     world.put("deferred", "a", Ago(60.0)).await;
     let deferred = "UPDATE pastes SET deletion_status = 'DELETION_IN_PROGRESS',
                         deletion_initiated_at = now() + interval '10 years',
-                        retry_at = now() + interval '10 years 1 minute'";
+                        retry_at = now() + interval '10 years 1 minute',
+                        last_error = 'waits for its content row'";
     world.run_sql(deferred).await;
     world.sweep().await;
     let waits = "SELECT count(*) FROM pastes WHERE deletion_initiated_at <= now()

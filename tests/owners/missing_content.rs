@@ -1,6 +1,8 @@
 //! If most content rows are missing, content is probably kept in other tables, and deleting the pastes
 //! would leave their objects behind: the safety brake stops the run.
 
+use paste_cleanup::claim::StepError;
+
 use super::{support::*, *};
 
 async fn without_content(missing: i32, whole: i32) -> World {
@@ -44,6 +46,47 @@ async fn a_run_that_finds_missing_content_later_releases_those_pastes_unchanged(
     assert_eq!((world.count(LEFT).await, world.count(whole).await), (300, 300));
     assert_eq!(run(&world).await.code(), 4, "the next run does not delete them either");
     assert_eq!(world.count(LEFT).await, 300);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hashes_of_missing_content_survive_a_worker_that_dies_before_it_releases_them() {
+    let world = without_content(150, 50).await;
+    let worker = world.worker().await;
+    let claim = claim_some(&worker, 200).await;
+    let braked = worker.decrement(&claim).await;
+    assert!(matches!(braked, Err(StepError::Brake(_))), "{braked:?}");
+    world.expire_leases(7201.0).await;
+    assert_eq!(world.sweep().await.reset.rows, 200);
+    // A put of the same text inserts new content, whose count would not include them.
+    assert_eq!(world.count("SELECT count(content_hash) FROM pastes").await, 50);
+    let named = "SELECT count(*) FROM pastes
+                 WHERE last_error LIKE 'worker lease expired%; content row '
+                       || encode(sha256(('b' || ltrim(substr(short_code, 2), '0'))::bytea), 'hex')
+                       || ' was missing'";
+    assert_eq!(world.count(named).await, 150);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_by_the_brake_that_succeeds_only_later_keeps_the_hashes() {
+    let world = without_content(0, 1300).await;
+    world
+        .run_sql(
+            "DELETE FROM content WHERE content_hash IN
+             (SELECT content_hash FROM pastes ORDER BY short_code DESC LIMIT 150)",
+        )
+        .await;
+    let busy = "IF NEW.deletion_status = 'NOT_EXPIRED' THEN
+                RAISE EXCEPTION 'try again' USING ERRCODE = '40001'; END IF; RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", busy).await;
+    let worker = world.program("cleanup-worker").args(&["run", "--format", "json"]);
+    let mut worker = worker.start();
+    worker.until_it_logs("could not release claim").await;
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 4, "{}", ended.stderr());
+    let whole = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL
+                 AND deletion_status = 'NOT_EXPIRED'";
+    assert_eq!((world.count(LEFT).await, world.count(whole).await), (300, 300));
 }
 
 #[tokio::test(flavor = "multi_thread")]

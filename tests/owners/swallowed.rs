@@ -29,15 +29,69 @@ async fn content_whose_delete_is_swallowed_keeps_its_object() {
     assert_eq!((world.count(WRONG_COUNTS).await, world.count(LEFT).await), (0, 2));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_swallowed_decrement_is_not_taken_for_a_decrement() {
+/// Asserts that the pastes of content whose update has no effect fail, and no others.
+async fn assert_no_decrement(no_effect: &str) {
     let world = World::new().await;
-    world.put("expired", "shared", Ago(60.0)).await;
-    world.put("live", "shared", Never).await;
-    trigger_on_content(&world, "BEFORE UPDATE", "RETURN NULL;").await;
-    let ended = run(&world).await;
+    world.put("expired", "kept", Ago(60.0)).await;
+    world.put("live", "kept", Never).await;
+    world.put("neighbour", "shared", Ago(60.0)).await;
+    world.put("also live", "shared", Never).await;
+    let code = format!("IF OLD.content_hash = sha256('kept') THEN {no_effect} END IF; RETURN NEW;");
+    trigger_on_content(&world, "BEFORE UPDATE", &code).await;
+    let ended = run_with(&world, &["--limit", "1"]).await;
+    assert!(matches!(ended.code(), 1 | 3), "{no_effect}: {}", ended.stderr());
+    assert!(ended.stderr().contains("swallows it"), "{no_effect}: {}", ended.stderr());
+    let left = "SELECT string_agg(short_code, ', ' ORDER BY short_code) FROM pastes";
+    assert_eq!(world.text(left).await.as_deref(), Some("also live, expired, live"), "{no_effect}");
+    assert_eq!(world.count(WRONG_COUNTS).await, 0, "{no_effect}");
+    world.run_sql("DROP TRIGGER on_content ON content").await;
+    world.end_backoff().await;
+    assert_eq!(run(&world).await.code(), 0, "{no_effect}");
+    assert_eq!((world.count(LEFT).await, world.count(WRONG_COUNTS).await), (2, 0), "{no_effect}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decrement_that_a_trigger_swallows_or_undoes_is_not_a_decrement() {
+    for no_effect in ["RETURN NULL;", "RETURN OLD;", "NEW.ref_count := OLD.ref_count; RETURN NEW;"]
+    {
+        assert_no_decrement(no_effect).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_that_a_trigger_undoes_is_not_a_repair() {
+    let world = World::new().await;
+    // Its count is so low that the decrement recounts it.
+    world.put("expired", "kept", Ago(60.0)).await;
+    world.put("live", "kept", Never).await;
+    world.put("also live", "kept", Never).await;
+    world.run_sql("UPDATE content SET ref_count = 1").await;
+    trigger_on_content(&world, "BEFORE UPDATE", "RETURN OLD;").await;
+    let worker = world.program("cleanup-worker").args(&["run", "--format", "json"]);
+    let ended = worker.env("CLEANUP_WORKER_MAX_ATTEMPTS", "1").output().await;
     assert_eq!(ended.code(), 1, "{}", ended.stderr());
-    assert_eq!((world.count(LEFT).await, world.count(WRONG_COUNTS).await), (2, 0));
+    assert_eq!(ended.json()["drift_repaired"], 0, "{}", ended.stderr());
+    let kept = "SELECT count(*) FROM pastes WHERE content_hash IS NOT NULL";
+    assert_eq!(world.count(kept).await, 3, "the expired paste keeps its reference");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tombstone_that_a_trigger_undoes_leaves_no_row_under_a_finished_claim() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    let undo = "IF NEW.deletion_status = 'DELETED' AND OLD.short_code LIKE '%5'
+                THEN RETURN OLD; END IF; RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", undo).await;
+    let worker = world.program("cleanup-worker").args(&["run", "--format", "json"]);
+    let worker = worker.env("CLEANUP_WORKER_MAX_ATTEMPTS", "1");
+    let ended = worker.env("CLEANUP_RETENTION_TOMBSTONES", "1h").output().await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!(ended.json()["rows_deleted"], 18, "{}", ended.stderr());
+    let failed = "SELECT count(*) FROM pastes WHERE deletion_status = 'NOT_EXPIRED'
+                  AND claim_id IS NULL AND attempts > 0 AND last_error LIKE '%swallows it%'";
+    assert_eq!(world.count(failed).await, 2);
+    let written = "SELECT count(*) FROM pastes WHERE deletion_status = 'DELETED'";
+    assert_eq!(world.count(written).await, 18);
 }
 
 #[tokio::test(flavor = "multi_thread")]

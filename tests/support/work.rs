@@ -33,7 +33,11 @@ const STATEMENTS: [((&str, &str), &str); 18] = [
     (query!("decrement/count_rows"), "claim()"),
     (query!("decrement/still_referenced"), "hashes()"),
     (query!("content/count_references"), "hashes()"),
-    (query!("decrement/subtract"), "hashes(), array_fill(1, ARRAY[cardinality(hashes())])"),
+    (
+        query!("decrement/subtract"),
+        "hashes(), array_fill(1, ARRAY[cardinality(hashes())]),
+         array_fill(1::bigint, ARRAY[cardinality(hashes())])",
+    ),
     (query!("content/recount"), "hashes(), array_fill(1::bigint, ARRAY[cardinality(hashes())])"),
     (query!("content/delete_unreferenced"), "hashes()"),
     (query!("finish/existing_rows"), "codes(), claim()"),

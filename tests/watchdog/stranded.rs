@@ -34,6 +34,36 @@ async fn watchdog_once_leaves_rows_without_a_claim_at_an_hour_and_59_minutes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_another_system_marks_while_it_backs_off_is_left_to_it_for_stuck_after() {
+    let world = World::new().await;
+    for error in
+        ["NULL", "'S3 ObjectLocked: no'", "'another transaction has locked its content row'"]
+    {
+        world.run_sql("TRUNCATE pastes, content").await;
+        world.put("marked", "a", Ago(3600.0)).await;
+        let mark = format!(
+            "UPDATE pastes SET attempts = 1, last_error = {error},
+                               retry_at = now() - interval '1 minute',
+                               deletion_status = 'DELETION_IN_PROGRESS',
+                               deletion_initiated_at = now() - interval '2 minutes'"
+        );
+        world.run_sql(&mark).await;
+        assert_eq!(
+            (world.sweep().await.stranded, world.count(IN_PROGRESS).await),
+            (0, 1),
+            "{error}"
+        );
+        let later = "UPDATE pastes SET deletion_initiated_at = now() - interval '3 hours'";
+        world.run_sql(later).await;
+        assert_eq!(
+            (world.sweep().await.stranded, world.count(IN_PROGRESS).await),
+            (1, 0),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_without_a_claim_are_reset_exactly_as_the_two_hour_statement_would() {
     let world = World::new().await;
     world.put_many(200, 200).await;

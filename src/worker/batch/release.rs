@@ -1,6 +1,10 @@
 //! Releasing a claim that cannot be finished: its rows are due again, and no row pays an attempt.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use deadpool_postgres::Pool;
 use tokio::time::Instant;
@@ -34,6 +38,8 @@ pub(in crate::worker) struct Release {
     settings: Arc<Settings>,
     open: Arc<OpenClaims>,
     tally: Arc<Tally>,
+    /// Claims that the safety brake released, or tried to release.
+    braked: Mutex<HashSet<i64>>,
 }
 
 impl Release {
@@ -44,7 +50,7 @@ impl Release {
         open: Arc<OpenClaims>,
         tally: Arc<Tally>,
     ) -> Self {
-        Self { id, pool, settings, open, tally }
+        Self { id, pool, settings, open, tally, braked: Mutex::default() }
     }
 
     /// Releases the claim, unless it was finished or reset already. Costs its rows no attempt.
@@ -59,6 +65,9 @@ impl Release {
 
     /// Retries for up to 10 s while Postgres is unavailable.
     pub async fn because(&self, fence: Fence, why: ResetReason<'_>) -> Result<Reset, StepError> {
+        if let ResetReason::Brake(_) = why {
+            self.braked().insert(fence.claim);
+        }
         let give_up = Instant::now() + TIMEOUT;
         let mut tries = 0;
         loop {
@@ -113,7 +122,12 @@ impl Release {
         for claim in &unknown {
             warn!(claim, "claim {claim} is open, but no batch of this worker has it: releasing it");
             let fence = Fence { claim: *claim, worker: self.id };
-            let reset = self.release(fence, "left open by its worker").await?;
+            let reason = "left open by its worker";
+            let why = match self.braked().contains(claim) {
+                true => ResetReason::Brake(reason),
+                false => ResetReason::Released(reason),
+            };
+            let reset = self.because(fence, why).await?;
             self.tally.released(&reset);
         }
         self.open.confirm(searched_for);
@@ -154,6 +168,10 @@ impl Release {
             }
             tries += 1;
         }
+    }
+
+    fn braked(&self) -> MutexGuard<'_, HashSet<i64>> {
+        self.braked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn unknown_claims(&self) -> Result<Vec<i64>, PgError> {

@@ -31,7 +31,7 @@ use crate::{
 /// The error message of the owner's trigger.
 pub const TRIGGER_ERROR: &str = "keep this one";
 /// The `last_error` of a row whose content row is locked.
-pub const LOCKED: &str = "another transaction has locked its content row";
+pub const LOCKED: &str = "waits for its content row: another transaction has locked it";
 /// The start of the scenario's clock: earlier than any time in a scenario.
 const CLOCK_START: &str = "SELECT date_trunc('second', now()) - interval '12 hours'";
 const DAY: Duration = Duration::from_secs(86_400);

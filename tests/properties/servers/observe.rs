@@ -147,7 +147,9 @@ fn when(text: &str) -> When {
 }
 
 fn last_error(error: Option<&str>) -> LastError {
-    match error {
+    // A reset appends the hash of missing content.
+    let own = error.and_then(|error| error.split("content row ").next());
+    match own.map(|error| error.trim_end_matches("; ")).filter(|error| !error.is_empty()) {
         None => LastError::None,
         Some(error) if error.starts_with("worker lease expired") => LastError::Worker,
         Some(error) if error.starts_with("S3 ObjectLocked") => LastError::S3,

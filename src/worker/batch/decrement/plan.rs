@@ -78,9 +78,14 @@ impl Content {
         })
     }
 
+    /// The count without the references of this batch.
+    pub fn left(&self) -> i64 {
+        self.ref_count - i64::from(self.references)
+    }
+
     /// By its count, this batch has the last references.
     pub fn loses_its_last(&self) -> bool {
-        self.ref_count <= i64::from(self.references)
+        self.left() <= 0
     }
 
     /// By its count it may be deleted, if no other paste references it. Newer content is recounted instead.
@@ -102,8 +107,7 @@ impl Content {
 
     /// The count disagrees with the tables.
     pub fn drifted(&self) -> bool {
-        let left = self.ref_count - i64::from(self.references);
-        left < 0 || (self.is_checked() && self.other_references != left)
+        self.left() < 0 || (self.is_checked() && self.other_references != self.left())
     }
 }
 

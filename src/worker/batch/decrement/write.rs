@@ -1,7 +1,7 @@
 //! Writing the new counts and recording the decrement in the claim row.
 
 use deadpool_postgres::Transaction;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, types::ToSql};
 
 use super::Content;
 use crate::{
@@ -38,15 +38,17 @@ pub(super) async fn write(
     if !survivors.is_empty() {
         let subtract = transaction.prepare_cached(SUBTRACT).await?;
         let references: Vec<i32> = survivors.iter().map(|content| content.references).collect();
-        let changed = transaction.execute(&subtract, &[&hashes(&survivors), &references]).await?;
-        written += all_of(changed, survivors.len())?;
+        let expected: Vec<i64> = survivors.iter().map(|content| content.left()).collect();
+        let values: [&(dyn ToSql + Sync); 3] = [&hashes(&survivors), &references, &expected];
+        let rows = transaction.query(&subtract, &values).await?;
+        written += all_of(changed(&rows), survivors.len())?;
     }
     failpoint::reached("decrement.subtracted");
     if !drifted.is_empty() {
         let recount = transaction.prepare_cached(RECOUNT).await?;
         let references: Vec<i64> = drifted.iter().map(|content| content.other_references).collect();
-        let changed = transaction.execute(&recount, &[&hashes(&drifted), &references]).await?;
-        written += all_of(changed, drifted.len())?;
+        let rows = transaction.query(&recount, &[&hashes(&drifted), &references]).await?;
+        written += all_of(changed(&rows), drifted.len())?;
     }
     if !unreferenced.is_empty() {
         let delete = transaction.prepare_cached(DELETE_UNREFERENCED).await?;
@@ -54,6 +56,12 @@ pub(super) async fn write(
         written += all_of(changed, unreferenced.len())?;
     }
     Ok(written)
+}
+
+/// Returns how many rows have their new count. A trigger may undo the UPDATE of a row that Postgres then
+/// counts as updated: taken for decremented, it would keep a count that is too high forever.
+fn changed(rows: &[Row]) -> u64 {
+    rows.iter().filter(|row| row.get::<_, Option<bool>>("is_changed") == Some(true)).count() as u64
 }
 
 fn hashes<'a>(contents: &[&'a Content]) -> Vec<&'a [u8]> {
