@@ -74,7 +74,17 @@ pub(super) const COUNTERS: [Counter; 15] = [
         total: "runs",
         label: Some((
             "stopped_because",
-            &["drained", "limit", "deadline", "signal", "paused", "dead_worker", "brake", "failed"],
+            &[
+                "drained",
+                "limit",
+                "deadline",
+                "signal",
+                "paused",
+                "dead_worker",
+                "stranded",
+                "brake",
+                "failed",
+            ],
         )),
     },
 ];

@@ -13,7 +13,7 @@ use super::{
     Options,
     every_paste_fails::EveryPasteFails,
     in_flight::{Ended, InFlight},
-    next_due::{NextDue, claimed_by_dead_workers, next_due},
+    next_due::{NextDue, next_due, nothing_due},
     outage::{Outage, check_dependencies},
     stop::{Braked, Stop, StopChecks, is_over, room_in_limit},
     throttle::{Hold, Throttle},
@@ -191,9 +191,8 @@ impl Drain {
                 let reason = format!("{batches} panicked; see the log");
                 return Some((StoppedBecause::Failed, Some(reason)));
             }
-            Ok(0) => match answered(claimed_by_dead_workers(&self.worker)).await {
-                Ok(None) => return Some((StoppedBecause::Drained, None)),
-                Ok(claimed) => return Some((StoppedBecause::DeadWorker, claimed)),
+            Ok(0) => match answered(nothing_due(&self.worker)).await {
+                Ok(stop) => return Some(stop),
                 Err(error) => self.outage.begin(describe_pool(&error)),
             },
             Ok(_) => {}

@@ -20,10 +20,14 @@ use tokio::time::Instant;
 use tracing::warn;
 
 pub(super) use self::next_due::left;
-use self::{drain::Drain, next_due::failed_and_left, stop::Stop};
+use self::{
+    drain::Drain,
+    next_due::{failed_and_left, stranded},
+    stop::Stop,
+};
 use super::{
-    Worker,
-    report::{Summary, progress},
+    PgError, Worker,
+    report::{Left, Summary, progress},
 };
 use crate::{
     format::counted,
@@ -91,6 +95,11 @@ impl Worker {
         }
     }
 
+    async fn left_at_end(&self) -> Result<Left, PgError> {
+        let stranded = stranded(self).await?.map_or(0, |stranded| stranded.pastes);
+        Ok(Left { stranded, ..left(self).await? })
+    }
+
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
         let left_open = self.steps.release.everything(&self.shutdown.stop).await.err();
         let mut stats = self.tally.stats();
@@ -103,7 +112,7 @@ impl Worker {
         };
         let (suspected, stranded) = (stats.suspected.len() as u64, stats.stranded);
         let mut summary = stats.into_summary(self.id, because, error, elapsed);
-        summary.left = answered(left(self)).await.ok();
+        summary.left = answered(self.left_at_end()).await.ok();
         summary.rows_failed = remaining.unwrap_or(summary.rows_failed.max(suspected));
         if summary.rows_failed > 0 {
             summary.fail_if_drained(format!(
