@@ -127,6 +127,32 @@ async fn an_uncommitted_insert_that_references_a_paste_delays_only_that_paste() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_although_a_locked_paste_comes_due_again_and_again() {
+    let world = World::new().await;
+    world.put_many(300, 300).await;
+    world
+        .run_sql("CREATE TABLE comments (short_code text REFERENCES pastes ON DELETE CASCADE)")
+        .await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "INSERT INTO comments VALUES ('p00000007')").await;
+    let ended = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json", "--run-time", "10m"])
+        .env("CLEANUP_WORKER_BACKOFF_CAP", "1s")
+        .output()
+        .await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!(
+        (&ended.json()["rows_deleted"], &ended.json()["rows_failed"]),
+        (&299.into(), &1.into())
+    );
+    holding.rollback().await.expect("let go");
+    assert_deleted(&run(&world).await, 1);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_paste_row_locked_at_finish_stays_and_is_not_decremented_again() {
     let world = World::new().await;
     for n in 0..20 {

@@ -1,13 +1,14 @@
 //! One run, from the sweep at its start to the summary at its end.
 //!
 //! `drain` is the loop. It asks, in this order: must the run stop (`stop`, `brake`), is a dependency
-//! unavailable (`outage`), does every paste fail (`every_paste_fails`), must it wait (`throttle`); then
-//! it claims, or finds out what is left (`next_due`). `in_flight` has the batches that are running.
+//! unavailable (`outage`), does every paste fail (`every_paste_fails`), does it only repeat what fails
+//! (`fruitless`), must it wait (`throttle`); then it claims, or finds out what is left (`next_due`). `in_flight` has the batches that are running.
 
 pub mod brake;
 mod drain;
 pub mod dry_run;
 mod every_paste_fails;
+mod fruitless;
 mod in_flight;
 mod next_due;
 mod outage;

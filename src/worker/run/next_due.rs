@@ -19,7 +19,7 @@ const LEFT: &str = sql!("run/remaining");
 const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
 const SHORT_CODES_LEFT: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
-const WORTH_WAITING_S: i32 = 60;
+pub(super) const WORTH_WAITING_S: i32 = 60;
 const MOST_DUE_COUNTED: i32 = 1_000_000;
 
 /// What there is to do.
