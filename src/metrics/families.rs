@@ -60,6 +60,7 @@ pub(super) const COUNTERS: [Counter; 15] = [
             &[
                 "backing_off",
                 "flag_file",
+                "lock",
                 "locked_rows",
                 "max_rate",
                 "replica_lag",

@@ -153,7 +153,7 @@ impl ClaimStep {
         Self {
             id,
             pool,
-            lock,
+            lock: lock.counted_in(Arc::clone(&tally)),
             lock_ttl: settings.lock.ttl,
             bucket: objects.bucket().into(),
             prefix: objects.prefix().into(),
@@ -169,9 +169,9 @@ impl ClaimStep {
         self.lock.key()
     }
 
-    /// Whether Redis would grant the lock.
+    /// Checks that Redis would grant the lock.
     pub async fn probe_lock(&self) -> Result<(), String> {
-        self.lock.probe().await
+        self.lock.probe().await.map(|_| ())
     }
 
     /// Takes the lock, claims, releases the lock. `None`: nothing to claim, or asked to stop.
