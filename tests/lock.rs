@@ -90,6 +90,32 @@ async fn a_lock_that_is_never_released_is_waited_for_only_a_few_ttls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_for_a_taken_lock_names_it() {
+    let world = World::new().await;
+    let redis = Redis::start().await;
+    world.put("a", "a", Ago(60.0)).await;
+    let database = world.text("SELECT current_database()").await.expect("a name");
+    let key = format!("paste-cleanup:claim:{database}");
+    command(&redis, &["SET", &key, "an old program's"]).await;
+    let worker = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json"])
+        .env("REDIS_URL", &redis.url())
+        .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1s")
+        .start();
+    let named = format!(
+        "SELECT EXISTS (SELECT FROM cleanup_runs
+                        WHERE waiting_for LIKE '%Redis lock%' AND waiting_for LIKE '%{key}%')"
+    );
+    world.until("the record of the run names the lock", &named).await;
+    command(&redis, &["GETDEL", &key]).await;
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    assert!(ended.json()["waited_ms"]["lock"].is_u64(), "{}", ended.stdout());
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn claims_stay_correct_when_the_lock_expires_under_its_holder() {
     let world = World::new().await;
     let redis = Redis::start().await;

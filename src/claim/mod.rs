@@ -26,6 +26,10 @@ pub struct Claim {
     /// When the claim was requested, by this process' clock: its first heartbeat is not older. Taken
     /// after the wait for the lock, which may be longer than `stuck_after`.
     pub requested_at: Instant,
+    /// When the rows were marked, by Postgres' clock.
+    pub claimed_at: SystemTime,
+    /// The earliest due time in the batch.
+    pub first_due: SystemTime,
     /// The latest due time in the batch: the next low-water mark.
     pub last_due: SystemTime,
     /// How long the claim waited for the lock; zero without one.

@@ -139,8 +139,7 @@ pub struct Worker {
     #[config(env = "CLEANUP_WORKER_MAX_ATTEMPTS", default = 5)]
     pub max_attempts: u16,
     /// Longest wait before a retry: a failed paste waits attempts² seconds, but not longer. A paste that
-    /// another transaction has locked waits exactly this long; with a minute or less, a run does not end
-    /// before that lock is released.
+    /// another transaction has locked waits exactly this long.
     #[config(env = "CLEANUP_WORKER_BACKOFF_CAP", default = "15m", deserialize_with = values::duration)]
     pub backoff_cap: Duration,
     /// How long a run waits during an outage of Postgres, S3 or the lock without finishing a batch before

@@ -3,6 +3,7 @@
 
 pub mod backlog;
 pub mod snapshot;
+pub mod stranded;
 
 use std::time::Duration;
 

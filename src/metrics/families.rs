@@ -60,6 +60,7 @@ pub(super) const COUNTERS: [Counter; 15] = [
             &[
                 "backing_off",
                 "flag_file",
+                "lock",
                 "locked_rows",
                 "max_rate",
                 "replica_lag",
@@ -74,7 +75,17 @@ pub(super) const COUNTERS: [Counter; 15] = [
         total: "runs",
         label: Some((
             "stopped_because",
-            &["drained", "limit", "deadline", "signal", "paused", "dead_worker", "brake", "failed"],
+            &[
+                "drained",
+                "limit",
+                "deadline",
+                "signal",
+                "paused",
+                "dead_worker",
+                "stranded",
+                "brake",
+                "failed",
+            ],
         )),
     },
 ];

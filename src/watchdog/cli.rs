@@ -74,7 +74,8 @@ async fn sweep_once(settings: Arc<Settings>) -> Result<u8> {
         counted(reset.rows, "paste"),
         counted(stranded, "stranded paste"),
     ));
-    let left = [(blocked, "claim"), (reset.left, "other paste")];
+    let found = watchdog.stranded().await?.map_or(0, |stranded| stranded.pastes);
+    let left = [(blocked, "claim"), (usize::try_from(found).unwrap_or_default(), "stranded paste")];
     let left = left.into_iter().filter(|(number, _)| *number > 0);
     let left: Vec<String> = left.map(|(number, noun)| counted(number, noun)).collect();
     if left.is_empty() {

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     config::Settings,
+    fleet::stranded::Stranded,
     metrics::{Metrics, Tick},
     migrate::{self, SchemaError},
     postgres::{Target, answered, describe, is_permanent},
@@ -123,6 +124,11 @@ impl Watchdog {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Finds expired pastes that a sweep could not reset.
+    pub async fn stranded(&self) -> Result<Option<Stranded>, PoolError> {
+        Ok(Stranded::find(&*self.pool.get().await?, &self.settings).await?)
     }
 
     /// Returns what `/metrics` shows.

@@ -130,6 +130,49 @@ async fn a_tombstone_from_the_future_is_not_kept_forever() {
     assert_eq!(world.count(counts).await, 5, "its retention starts at the sweep");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unclaimable_paste_is_not_hidden_by_a_time_in_the_future() {
+    for ahead in ["now() + interval '10 years'", "'infinity'"] {
+        let world = World::new().await;
+        world.put_many(3, 3).await;
+        world
+            .run_sql(&format!(
+                "INSERT INTO cleanup_unclaimable (short_code, error, found_at, retry_at) VALUES
+                     ('p00000001', 'refused', now(), {ahead}),
+                     ('p00000002', 'refused', now() + interval '3 days', now() + interval '4 days'),
+                     ('p00000003', 'refused', now() - interval '1 day', now() + interval '29 days')"
+            ))
+            .await;
+        let found = diagnose(world.program("cleanupctl")).await;
+        found.assert_says("times", "warning", &["2 unclaimable pastes", "the next run"]);
+        assert_deleted(&run(&world).await, 2);
+        diagnose(world.program("cleanupctl")).await.assert_says("times", "ok", &["none"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_from_the_future_do_not_hide_that_no_run_has_started() {
+    let world = World::new().await;
+    world.put("overdue", "a", Ago(30.0 * 3600.0)).await;
+    world
+        .run_sql(
+            "INSERT INTO cleanup_runs (worker, host, started_at, seen_at, ended_at, stopped_because)
+             SELECT gen_random_uuid(), 'ahead', now() + interval '1 year', now() + interval '1 year',
+                    now() + interval '1 year', 'drained' FROM generate_series(1, 5);
+             INSERT INTO cleanup_runs (worker, host, started_at, seen_at)
+             VALUES (gen_random_uuid(), 'killed', now() - interval '2 days', now() + interval '1 year')",
+        )
+        .await;
+    let status = world.program("cleanupctl").args(&["status", "--format", "json"]).output().await;
+    let status = status.json();
+    let todo = status["todo"].to_string();
+    assert!(todo.contains("no run has started for more than a day"), "{todo}");
+    assert_eq!(status["last_success_s"], serde_json::Value::Null);
+    let runs = status["runs"].as_array().expect("runs");
+    assert_eq!((runs.len(), &runs[0]["host"]), (1, &"killed".into()), "{runs:?}");
+    assert_eq!(runs[0]["state"], "dead");
+}
+
 const AHEAD: &str = "UPDATE content SET created_at = now() + interval '10 years'";
 const CREATED_LATER: &str = "SELECT count(*) FROM content WHERE created_at > now()";
 

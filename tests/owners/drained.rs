@@ -44,6 +44,31 @@ async fn a_run_is_drained_while_live_workers_hold_claims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_not_drained_while_a_row_of_an_ended_claim_cannot_be_reset() {
+    let world = World::new().await;
+    world.put_many(5, 5).await;
+    let worker = world.worker().await;
+    claim_some(&worker, 3).await;
+    world.run_sql("UPDATE deletion_claims SET reset_at = now()").await;
+    let refused = "IF OLD.short_code = 'p00000002' THEN RAISE EXCEPTION 'refused'; END IF;
+                   RETURN NEW;";
+    trigger(&world, "BEFORE UPDATE ON pastes FOR EACH ROW", refused).await;
+    let ended = run(&world).await;
+    assert_stranded(&ended, 1, "p00000002");
+    assert_eq!(ended.json()["rows_deleted"], 4);
+    let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
+    assert_eq!(once.code(), 1, "{}", once.stdout());
+    world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    holding.batch_execute("SELECT FROM pastes FOR UPDATE").await.expect("lock");
+    assert_stranded(&run(&world).await, 1, "p00000002");
+    holding.rollback().await.expect("let go");
+    assert_deleted(&run(&world).await, 1);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_command_promises_a_reset_while_no_watchdog_runs() {
     let world = World::new().await;
     world.bind().await;

@@ -42,6 +42,30 @@ async fn a_locked_content_row_delays_only_its_own_pastes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_run_is_drained_while_pastes_wait_for_their_locked_content_row() {
+    let world = World::new().await;
+    world.put_many(300, 100).await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM content WHERE content_hash = sha256('b7') FOR UPDATE").await;
+    assert_eq!(run(&world).await.code(), 1);
+    for _ in ["not due for a reset yet", "deferred again by the sweep at the start"] {
+        let ended = run(&world).await;
+        assert_stranded(&ended, 3, "p00000007");
+        let once = world.program("cleanup-watchdog").args(&["--once"]).output().await;
+        assert_eq!(once.code(), 1, "{}", once.stdout());
+        let status = world.program("cleanupctl").args(&["status"]).output().await.stdout();
+        for words in ["3 expired pastes are in progress without", "cleanupctl explain p00000007"] {
+            assert!(status.contains(words), "{words}: {status}");
+        }
+        world.end_deferral().await;
+    }
+    holding.rollback().await.expect("let go");
+    assert_deleted(&run(&world).await, 3);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_released_while_another_transaction_locks_a_content_row() {
     let world = World::new().await;
     world.put_many(20, 10).await;
@@ -99,6 +123,32 @@ async fn an_uncommitted_insert_that_references_a_paste_delays_only_that_paste() 
     holding.commit().await.expect("let go");
     world.end_backoff().await;
     assert_eq!(run(&world).await.code(), 0);
+    world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_although_a_locked_paste_comes_due_again_and_again() {
+    let world = World::new().await;
+    world.put_many(300, 300).await;
+    world
+        .run_sql("CREATE TABLE comments (short_code text REFERENCES pastes ON DELETE CASCADE)")
+        .await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "INSERT INTO comments VALUES ('p00000007')").await;
+    let ended = world
+        .program("cleanup-worker")
+        .args(&["run", "--format", "json", "--run-time", "10m"])
+        .env("CLEANUP_WORKER_BACKOFF_CAP", "1s")
+        .output()
+        .await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert_eq!(
+        (&ended.json()["rows_deleted"], &ended.json()["rows_failed"]),
+        (&299.into(), &1.into())
+    );
+    holding.rollback().await.expect("let go");
+    assert_deleted(&run(&world).await, 1);
     world.assert_drained().await;
 }
 

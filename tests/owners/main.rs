@@ -47,6 +47,15 @@ fn assert_deleted(ended: &process::Ended, pastes: usize) {
     assert_eq!((ended.code(), deleted), (0, &pastes.into()), "{}", ended.stderr());
 }
 
+/// Asserts that the run was not drained, because it left stranded pastes of which this is the first.
+#[track_caller]
+fn assert_stranded(ended: &process::Ended, pastes: usize, first: &str) {
+    let (summary, stderr) = (ended.json(), ended.stderr());
+    assert_eq!((ended.code(), &summary["stopped_because"]), (3, &"stranded".into()), "{stderr}");
+    assert_eq!(summary["left"]["stranded"], pastes, "{summary}");
+    assert!(stderr.contains(&format!("cleanupctl explain {first}`")), "{stderr}");
+}
+
 /// Creates a trigger of the owner, with this text between BEGIN and END.
 async fn trigger(world: &World, when: &str, code: &str) {
     let sql = format!(

@@ -37,6 +37,26 @@ async fn a_redis_replica_is_reported_with_its_master() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_without_a_ttl_is_reported_with_its_key() {
+    let world = World::new().await;
+    let redis = Redis::start().await;
+    let database = world.text("SELECT current_database()").await.expect("a name");
+    let key = format!("paste-cleanup:claim:{database}");
+    let client = redis::Client::open(redis.url()).expect("client");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("connection");
+    let mut set = async |words: &[&str]| {
+        let mut command = redis::cmd("SET");
+        command.arg(&key).arg("a token").arg(words);
+        command.query_async::<String>(&mut connection).await.expect("SET");
+    };
+    set(&[]).await;
+    let findings = doctor(&world, &redis.url(), "proceed").await;
+    findings.assert_says("redis lock", "warning", &[&key, "no TTL", "redis-cli DEL"]);
+    set(&["PX", "60000"]).await;
+    doctor(&world, &redis.url(), "proceed").await.assert_says("redis lock", "ok", &["taken"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_cluster_node_is_reported() {
     let file = format!("nodes-{}.conf", uuid::Uuid::new_v4().simple());
     let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", &file];

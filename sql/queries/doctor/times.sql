@@ -1,6 +1,6 @@
 -- Doctor: times in the future, written while the server's clock was ahead: those that a sweep corrects
--- (watchdog/correct_heartbeats.sql, watchdog/correct_times.sql), and content.created_at in a random
--- sample of pages.
+-- (watchdog/correct_heartbeats.sql, watchdog/correct_times.sql), those that the start of a run corrects
+-- (run/forget_unclaimable.sql), and content.created_at in a random sample of pages.
 -- $1 longest backoff in seconds, $2 highest number to count to.
 -- Always one row.
 SELECT
@@ -21,6 +21,9 @@ SELECT
         WHERE retry_at > now() + $1::float8 * interval '1 second' AND retry_at < 'infinity'
           AND claim_id IS NULL
         LIMIT $2::bigint) AS capped) AS retries,
+    (SELECT count(*) FROM cleanup_unclaimable
+     WHERE found_at > now() + interval '1 minute'
+        OR retry_at > now() + interval '30 days 1 minute') AS unclaimable,
     (SELECT count(*)
      -- Two thousand pages, or all.
      FROM content TABLESAMPLE SYSTEM (least(100, 2000 * 100.0 * current_setting('block_size')::int

@@ -23,8 +23,10 @@ SELECT
     open.workers,
     lately.deleted_24h, lately.deleted_1m, lately.busy_s,
     (SELECT extract(epoch FROM max(ended_at))::float8 FROM cleanup_runs
-     WHERE stopped_because = 'drained') AS last_success_s,
-    (SELECT extract(epoch FROM max(started_at))::float8 FROM cleanup_runs) AS last_start_s,
+     WHERE stopped_because = 'drained' AND ended_at < now() + interval '1 minute') AS last_success_s,
+    -- Both leave out times that were written while the clock was ahead.
+    (SELECT extract(epoch FROM max(started_at))::float8 FROM cleanup_runs
+     WHERE started_at < now() + interval '1 minute') AS last_start_s,
     CASE WHEN fleet.paused_at IS NOT NULL THEN coalesce(fleet.pause_reason, 'no reason given') END AS paused,
     audit.ended_s AS audited_s, audit.findings_left,
     extract(epoch FROM now())::float8 AS now_s

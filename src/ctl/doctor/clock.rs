@@ -51,14 +51,19 @@ pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcom
     .into_iter()
     .filter_map(count)
     .collect();
+    let unclaimable = count(("unclaimable", "unclaimable paste", "retry_at"));
     let content = count(("content", "sampled content row", "created_at"));
-    let all: Vec<&str> = swept.iter().chain(&content).map(String::as_str).collect();
+    let all: Vec<&str> =
+        swept.iter().chain(&unclaimable).chain(&content).map(String::as_str).collect();
     if all.is_empty() {
         return Ok(ok("no time is in the future"));
     }
     let mut remedies = vec!["synchronize Postgres' host with NTP"];
     if !swept.is_empty() {
         remedies.push("the watchdog's next sweep corrects claims and pastes; to do it now: `cleanup-watchdog --once`");
+    }
+    if unclaimable.is_some() {
+        remedies.push("the next run tries the unclaimable pastes again");
     }
     if content.is_some() {
         remedies.push("the next decrement of such content recounts it and corrects its created_at");

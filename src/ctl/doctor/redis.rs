@@ -88,13 +88,29 @@ pub(super) async fn serves_the_lock(
     }
     let lock = Lock::new(pool.clone(), &settings.lock, database);
     Ok(match lock.probe().await {
-        Ok(()) => ok("can be taken and released"),
+        Ok(true) => ok("can be taken and released"),
+        Ok(false) => taken(&lock).await,
         Err(reason) => {
             let rights = "+evalsha +script|load +get +set +del";
             let grant = format!("ACL SETUSER your_login {rights} ~{}", printable(lock.key()));
             no_lock(settings, format!("cannot be taken and released: {reason}"), &grant)
         }
     })
+}
+
+/// The lock is taken. A worker's lock has a TTL; that of another program may stay forever.
+async fn taken(lock: &Lock) -> Outcome {
+    let key = printable(lock.key());
+    match lock.never_expires().await {
+        Ok(true) => warning(
+            format!(
+                "{key} is taken and has no TTL: every claim waits for it before it goes on without"
+            ),
+            format!("no worker has taken it; `redis-cli DEL {key}`"),
+        ),
+        Ok(false) => ok("taken by a worker right now"),
+        Err(reason) => ok(format!("taken right now; cannot read its TTL: {reason}")),
+    }
 }
 
 /// Why this kind of Redis cannot serve the lock, with the remedy.

@@ -9,7 +9,10 @@ use super::todo::{Todo, todo};
 use crate::{
     config::Settings,
     fleet,
-    fleet::snapshot::{Snapshot, is_in_the_future},
+    fleet::{
+        snapshot::{Snapshot, is_in_the_future},
+        stranded::Stranded,
+    },
     postgres::describe,
     printable::printable,
 };
@@ -27,6 +30,8 @@ pub(super) struct Overview {
     pub watchdog_in_the_future: bool,
     #[serde(flatten)]
     pub snapshot: Snapshot,
+    /// Expired pastes in progress without an open claim, which no sweep could reset.
+    pub stranded: i64,
     /// Pastes deleted per second over the last minute.
     pub rate: f64,
     pub drained_in_s: Option<f64>,
@@ -78,13 +83,16 @@ pub(super) async fn read(client: &mut Client, settings: &Settings) -> Result<Ove
     let workers: Vec<OpenWorker> = workers.iter().map(OpenWorker::from).collect();
     let runs = client.query(LAST_RUNS, &[&RUNS_SHOWN, &dead_after]).await.map_err(failed)?;
     let runs: Vec<Run> = runs.iter().map(Run::from).collect();
-    let todo = todo(&snapshot, &workers, &runs, &fleet, settings);
+    let stranded = Stranded::find(client, settings).await.map_err(failed)?;
+    let mut todo = todo(&snapshot, &workers, &runs, &fleet, settings);
+    todo.extend(stranded.as_ref().map(Todo::from));
     let (rate, drained_in_s) = (snapshot.rate(), snapshot.drained_in_s());
     Ok(Overview {
         bucket: fleet.bucket,
         watchdog_s_ago: fleet.watchdog_s_ago.map(|ago| ago.max(0.0)),
         watchdog_in_the_future: fleet.watchdog_s_ago.is_some_and(is_in_the_future),
         snapshot,
+        stranded: stranded.map_or(0, |stranded| stranded.pastes),
         rate,
         drained_in_s,
         workers,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::overview::{OpenWorker, Run};
 use crate::{
     config::Settings,
-    fleet::{Fleet, snapshot::Snapshot},
+    fleet::{Fleet, snapshot::Snapshot, stranded::Stranded},
     format::counted,
     printable::printable,
 };
@@ -25,6 +25,12 @@ pub(super) struct Todo {
 impl Todo {
     fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { what: what.into(), remedy: remedy.into() }
+    }
+}
+
+impl From<&Stranded> for Todo {
+    fn from(stranded: &Stranded) -> Self {
+        Self::new(stranded.to_string(), stranded.remedy())
     }
 }
 

@@ -153,7 +153,7 @@ impl ClaimStep {
         Self {
             id,
             pool,
-            lock,
+            lock: lock.counted_in(Arc::clone(&tally)),
             lock_ttl: settings.lock.ttl,
             bucket: objects.bucket().into(),
             prefix: objects.prefix().into(),
@@ -169,9 +169,9 @@ impl ClaimStep {
         self.lock.key()
     }
 
-    /// Whether Redis would grant the lock.
+    /// Checks that Redis would grant the lock.
     pub async fn probe_lock(&self) -> Result<(), String> {
-        self.lock.probe().await
+        self.lock.probe().await.map(|_| ())
     }
 
     /// Takes the lock, claims, releases the lock. `None`: nothing to claim, or asked to stop.
@@ -313,10 +313,12 @@ fn to_claim(
     let Some(first) = rows.first() else {
         return Ok(None);
     };
-    let mut last_due = SystemTime::UNIX_EPOCH;
+    let claimed_at = read(first, PASTES, "deletion_initiated_at")?;
+    let (mut first_due, mut last_due) = (claimed_at, SystemTime::UNIX_EPOCH);
     let mut pastes = Vec::with_capacity(rows.len());
     for row in rows {
-        last_due = last_due.max(read(row, PASTES, "due_at")?);
+        let due_at: SystemTime = read(row, PASTES, "due_at")?;
+        (first_due, last_due) = (due_at.min(first_due), due_at.max(last_due));
         let expired: SystemTime = read(row, PASTES, "expires_at")?;
         let now: SystemTime = read(row, PASTES, "deletion_initiated_at")?;
         pastes.push(Paste {
@@ -332,6 +334,8 @@ fn to_claim(
         fence: Fence { claim: read(first, PASTES, "claim_id")?, worker },
         pastes,
         requested_at,
+        claimed_at,
+        first_due,
         last_due,
         lock_wait: Duration::ZERO,
         lock_hold: Duration::ZERO,

@@ -19,6 +19,7 @@ use crate::{
     failpoint,
     redis::Redis,
     shutdown::Shutdown,
+    worker::report::Tally,
 };
 
 /// Takes the lock for a millisecond and deletes it before taking it for real: a Redis that would refuse the
@@ -36,6 +37,8 @@ const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 /// A lock that stays taken for longer than this many TTLs is not worth waiting for.
 const MAX_WAIT_TTLS: u32 = 3;
+/// What PTTL returns for a key that has none.
+const NO_TTL: i64 = -1;
 
 /// The fleet's lock on one database.
 #[derive(Clone)]
@@ -46,6 +49,8 @@ pub struct Lock {
     when_unavailable: WhenUnavailable,
     /// The token of a lock that could not be released: the next one to be taken replaces it.
     left_behind: Arc<Mutex<String>>,
+    /// Where waits are counted.
+    tally: Arc<Tally>,
 }
 
 /// What became of the attempt to lock.
@@ -70,15 +75,37 @@ impl Lock {
             ttl: settings.ttl,
             when_unavailable: settings.when_unavailable,
             left_behind: Arc::default(),
+            tally: Arc::default(),
         }
+    }
+
+    /// Counts waits in this tally.
+    pub(in crate::worker) fn counted_in(self, tally: Arc<Tally>) -> Self {
+        Self { tally, ..self }
     }
 
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Waits for the lock, in jittered steps, never longer than a few TTLs.
+    /// Waits for the lock, never longer than a few TTLs. From the first refusal on, the run shows that
+    /// it waits.
     pub async fn acquire(&self, shutdown: &Shutdown, until: Option<Instant>) -> Turn {
+        let mut waiting = None;
+        let turn = self.acquire_in_steps(shutdown, until, &mut waiting).await;
+        if let Some(since) = waiting {
+            self.tally.waited("lock", since);
+        }
+        turn
+    }
+
+    /// Tries to take the lock, in jittered steps.
+    async fn acquire_in_steps(
+        &self,
+        shutdown: &Shutdown,
+        until: Option<Instant>,
+        waiting: &mut Option<Instant>,
+    ) -> Turn {
         let token = Uuid::new_v4().to_string();
         let asked = Instant::now();
         let (mut pause, mut logged) = (Duration::from_millis(5), false);
@@ -99,6 +126,8 @@ impl Lock {
                 Err(reason) if asked.elapsed() >= self.ttl => return Turn::Unavailable(reason),
                 Err(reason) => Some(reason),
             };
+            waiting
+                .get_or_insert_with(|| self.tally.wait_for(&format!("Redis lock {:?}", self.key)));
             if let Some(reason) = reason.filter(|_| !logged) {
                 warn!("waiting for Redis (lock.when_unavailable is \"wait\"): {reason}");
                 logged = true;
@@ -111,9 +140,17 @@ impl Lock {
         }
     }
 
-    /// Checks that Redis would grant and release the lock. Leaves nothing behind.
-    pub async fn probe(&self) -> Result<(), String> {
-        self.take(&Uuid::new_v4().to_string(), Duration::ZERO).await.map(|_| ())
+    /// Checks that Redis would grant and release the lock, and returns whether it is free. Leaves nothing
+    /// behind.
+    pub async fn probe(&self) -> Result<bool, String> {
+        self.take(&Uuid::new_v4().to_string(), Duration::ZERO).await
+    }
+
+    /// Returns whether the lock is taken and has no TTL: then no worker has taken it, and it stays.
+    pub async fn never_expires(&self) -> Result<bool, String> {
+        let mut connection = self.redis.connection().await?;
+        let ttl = redis::cmd("PTTL").arg(&self.key).query_async::<i64>(&mut connection).await;
+        ttl.map(|ttl| ttl == NO_TTL).map_err(|error| self.redis.failed(&error))
     }
 
     async fn try_acquire(&self, token: &str) -> Result<bool, String> {

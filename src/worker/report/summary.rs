@@ -16,6 +16,8 @@ pub enum StoppedBecause {
     Paused,
     /// Nothing is due, but a worker without a heartbeat has claimed expired pastes.
     DeadWorker,
+    /// Nothing is due, but expired pastes are in progress without an open claim.
+    Stranded,
     Brake,
     Failed,
 }
@@ -30,6 +32,7 @@ impl StoppedBecause {
             Self::Signal => "signal",
             Self::Paused => "paused",
             Self::DeadWorker => "dead_worker",
+            Self::Stranded => "stranded",
             Self::Brake => "brake",
             Self::Failed => "failed",
         }
@@ -40,7 +43,8 @@ impl StoppedBecause {
             Self::Drained => 0,
             Self::Failed => 1,
             Self::Brake => 4,
-            Self::Limit | Self::Deadline | Self::Signal | Self::Paused | Self::DeadWorker => 3,
+            Self::Limit | Self::Deadline | Self::Signal | Self::Paused => 3,
+            Self::DeadWorker | Self::Stranded => 3,
         }
     }
 }
@@ -94,6 +98,8 @@ pub struct Left {
     /// Due, but Postgres does not let them be claimed.
     pub unclaimable: i64,
     pub claimed_by_others: i64,
+    /// In progress without an open claim, and not reset by a sweep.
+    pub stranded: i64,
 }
 
 /// The result of a run, for people and (as JSON) for scripts.
@@ -167,9 +173,9 @@ impl Phases {
 }
 
 impl Summary {
-    /// Turns a drained run into a failed one.
+    /// Turns a run that left nothing due into a failed one.
     pub(in crate::worker) fn fail_if_drained(&mut self, reason: String) {
-        if self.stopped_because == StoppedBecause::Drained {
+        if matches!(self.stopped_because, StoppedBecause::Drained | StoppedBecause::Stranded) {
             (self.stopped_because, self.error) = (StoppedBecause::Failed, Some(reason));
         }
     }

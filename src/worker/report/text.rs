@@ -40,6 +40,7 @@ pub fn show(summary: &Summary) -> String {
             (left.dead_letters, "dead letters: see `cleanupctl dead-letters`"),
             (left.unclaimable, "unclaimable: see `cleanupctl doctor`"),
             (left.claimed_by_others, "claimed by other workers"),
+            (left.stranded, "in progress without an open claim: see `cleanupctl status`"),
         ] {
             if number > 0 {
                 text += &format!("\n  left: {} {what}", thousands(number));
@@ -62,7 +63,7 @@ fn why(summary: &Summary) -> String {
         StoppedBecause::Brake => "stopped by the safety brake",
         StoppedBecause::Failed => "failed",
         // Their error is the whole sentence.
-        StoppedBecause::Paused | StoppedBecause::DeadWorker => "stopped",
+        StoppedBecause::Paused | StoppedBecause::DeadWorker | StoppedBecause::Stranded => "stopped",
     };
     let detail = summary.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     format!("{because}{detail}")

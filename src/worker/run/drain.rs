@@ -12,8 +12,9 @@ use tracing::{error, info};
 use super::{
     Options,
     every_paste_fails::EveryPasteFails,
+    fruitless::Fruitless,
     in_flight::{Ended, InFlight},
-    next_due::{NextDue, claimed_by_dead_workers, next_due},
+    next_due::{NextDue, next_due, nothing_due},
     outage::{Outage, check_dependencies},
     stop::{Braked, Stop, StopChecks, is_over, room_in_limit},
     throttle::{Hold, Throttle},
@@ -50,6 +51,7 @@ pub(super) struct Drain {
     mark: Option<SystemTime>,
     outage: Outage,
     every_paste_fails: EveryPasteFails,
+    fruitless: Fruitless,
     /// Why the run must stop: an error that needs an operator.
     stop: Option<Stop>,
     /// Batches that panicked: bugs, never expected, never hidden.
@@ -71,6 +73,7 @@ impl Drain {
             mark: None,
             outage: Outage::default(),
             every_paste_fails: EveryPasteFails::default(),
+            fruitless: Fruitless::default(),
             stop: None,
             panicked: 0,
             locked_since: None,
@@ -122,10 +125,16 @@ impl Drain {
     async fn claim_next(&mut self) -> Option<Stop> {
         let has_room = self.in_flight.len() < self.worker.settings.worker.concurrency;
         let size = room_in_limit(&self.worker, &self.options, &self.in_flight);
-        if !has_room || size == 0 || (self.alone && !self.in_flight.is_empty()) {
+        let fruitless = self.fruitless.is_too_long(&self.worker.settings.worker);
+        if !has_room || size == 0 || ((self.alone || fruitless) && !self.in_flight.is_empty()) {
             self.wait(Duration::from_secs(1)).await;
             return None;
         }
+        if fruitless && !self.fruitless.try_without_mark() {
+            self.fruitless.forget();
+            return self.drained().await;
+        }
+        self.mark = self.mark.filter(|_| !fruitless);
         if let Some(hold) = self.throttle.reason_to_wait(&self.worker, &self.in_flight).await {
             return self.hold(hold).await;
         }
@@ -143,6 +152,7 @@ impl Drain {
     fn start(&mut self, claim: Claim, size: u32) {
         self.mark = Some(self.mark.map_or(claim.last_due, |mark| mark.max(claim.last_due)));
         self.locked_since = None;
+        self.fruitless.batch_started(&claim);
         let max_rate = self.worker.settings.throttle.max_rate;
         self.throttle.claimed(claim.pastes.len(), claim.requested_at, max_rate);
         self.alone = claim.pastes.first().is_some_and(|paste| must_run_alone(size, paste.class()));
@@ -191,9 +201,8 @@ impl Drain {
                 let reason = format!("{batches} panicked; see the log");
                 return Some((StoppedBecause::Failed, Some(reason)));
             }
-            Ok(0) => match answered(claimed_by_dead_workers(&self.worker)).await {
-                Ok(None) => return Some((StoppedBecause::Drained, None)),
-                Ok(claimed) => return Some((StoppedBecause::DeadWorker, claimed)),
+            Ok(0) => match answered(nothing_due(&self.worker)).await {
+                Ok(stop) => return Some(stop),
                 Err(error) => self.outage.begin(describe_pool(&error)),
             },
             Ok(_) => {}
@@ -226,6 +235,7 @@ impl Drain {
         let started = Instant::now();
         self.wait_for(hold.name, &hold.reason, hold.pause).await;
         self.outage.exclude(started.elapsed());
+        self.fruitless.exclude(started.elapsed());
         self.locked_since = None;
         None
     }
@@ -235,6 +245,7 @@ impl Drain {
         while let Some(ended) = self.in_flight.try_next() {
             self.note(ended).await;
         }
+        self.fruitless.forget();
         let timeout = self.worker.settings.worker.outage_timeout;
         let pause = match self.outage.next_check(&reason, timeout) {
             Ok(pause) => pause,
@@ -300,6 +311,7 @@ impl Drain {
         match end {
             Ok(BatchEnd::Finished { rows }) => {
                 self.every_paste_fails.batch_finished(rows);
+                self.fruitless.batch_finished(rows);
                 self.outage.batch_finished(rows);
             }
             Ok(BatchEnd::LeaseLost) => {}

@@ -1,13 +1,14 @@
 //! One run, from the sweep at its start to the summary at its end.
 //!
 //! `drain` is the loop. It asks, in this order: must the run stop (`stop`, `brake`), is a dependency
-//! unavailable (`outage`), does every paste fail (`every_paste_fails`), must it wait (`throttle`); then
-//! it claims, or finds out what is left (`next_due`). `in_flight` has the batches that are running.
+//! unavailable (`outage`), does every paste fail (`every_paste_fails`), does it only repeat what fails
+//! (`fruitless`), must it wait (`throttle`); then it claims, or finds out what is left (`next_due`). `in_flight` has the batches that are running.
 
 pub mod brake;
 mod drain;
 pub mod dry_run;
 mod every_paste_fails;
+mod fruitless;
 mod in_flight;
 mod next_due;
 mod outage;
@@ -20,10 +21,14 @@ use tokio::time::Instant;
 use tracing::warn;
 
 pub(super) use self::next_due::left;
-use self::{drain::Drain, next_due::failed_and_left, stop::Stop};
+use self::{
+    drain::Drain,
+    next_due::{failed_and_left, stranded},
+    stop::Stop,
+};
 use super::{
-    Worker,
-    report::{Summary, progress},
+    PgError, Worker,
+    report::{Left, Summary, progress},
 };
 use crate::{
     format::counted,
@@ -91,6 +96,11 @@ impl Worker {
         }
     }
 
+    async fn left_at_end(&self) -> Result<Left, PgError> {
+        let stranded = stranded(self).await?.map_or(0, |stranded| stranded.pastes);
+        Ok(Left { stranded, ..left(self).await? })
+    }
+
     async fn summarise(&self, (because, error): Stop, elapsed: Duration) -> Summary {
         let left_open = self.steps.release.everything(&self.shutdown.stop).await.err();
         let mut stats = self.tally.stats();
@@ -103,7 +113,7 @@ impl Worker {
         };
         let (suspected, stranded) = (stats.suspected.len() as u64, stats.stranded);
         let mut summary = stats.into_summary(self.id, because, error, elapsed);
-        summary.left = answered(left(self)).await.ok();
+        summary.left = answered(self.left_at_end()).await.ok();
         summary.rows_failed = remaining.unwrap_or(summary.rows_failed.max(suspected));
         if summary.rows_failed > 0 {
             summary.fail_if_drained(format!(

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::stop::Stop;
 use crate::{
-    fleet,
+    fleet::{self, stranded::Stranded},
     format::thousands,
     worker::{
         PgError, Worker,
-        report::{Left, Stats},
+        report::{Left, Stats, StoppedBecause},
     },
 };
 
@@ -18,7 +19,7 @@ const LEFT: &str = sql!("run/remaining");
 const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
 const SHORT_CODES_LEFT: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
-const WORTH_WAITING_S: i32 = 60;
+pub(super) const WORTH_WAITING_S: i32 = 60;
 const MOST_DUE_COUNTED: i32 = 1_000_000;
 
 /// What there is to do.
@@ -46,9 +47,24 @@ pub(super) async fn next_due(worker: &Worker) -> Result<NextDue, PgError> {
     Ok(wait.map_or(NextDue::Nothing, NextDue::DueIn))
 }
 
+/// Returns why a run stops when nothing is due: it is drained, unless expired pastes are hidden from it.
+pub(super) async fn nothing_due(worker: &Worker) -> Result<Stop, PgError> {
+    if let Some(claimed) = claimed_by_dead_workers(worker).await? {
+        return Ok((StoppedBecause::DeadWorker, Some(claimed)));
+    }
+    Ok(match stranded(worker).await? {
+        Some(left) => (StoppedBecause::Stranded, Some(format!("{left}; {}", left.remedy()))),
+        None => (StoppedBecause::Drained, None),
+    })
+}
+
+pub(super) async fn stranded(worker: &Worker) -> Result<Option<Stranded>, PgError> {
+    Ok(Stranded::find(&*worker.pool.get().await?, &worker.settings).await?)
+}
+
 /// Describes the expired pastes that workers without a heartbeat have claimed, if there are any: then the
 /// backlog is not drained, even if nothing is due.
-pub(super) async fn claimed_by_dead_workers(worker: &Worker) -> Result<Option<String>, PgError> {
+async fn claimed_by_dead_workers(worker: &Worker) -> Result<Option<String>, PgError> {
     let settings = &worker.settings;
     let client = worker.pool.get().await?;
     let heartbeats = settings.worker.three_heartbeats().as_secs_f64();
@@ -72,7 +88,7 @@ pub(super) async fn claimed_by_dead_workers(worker: &Worker) -> Result<Option<St
     )))
 }
 
-/// Counts what a run leaves behind.
+/// Counts what a run leaves behind, except stranded pastes.
 pub(in crate::worker) async fn left(worker: &Worker) -> Result<Left, PgError> {
     let client = worker.pool.get().await?;
     let row = client.query_one(LEFT, &[&worker.id, &MOST_DUE_COUNTED]).await?;
@@ -82,6 +98,7 @@ pub(in crate::worker) async fn left(worker: &Worker) -> Result<Left, PgError> {
         dead_letters: row.get("dead_letters"),
         unclaimable: row.get("unclaimable"),
         claimed_by_others: row.get("claimed_by_others"),
+        stranded: 0,
     })
 }
 
