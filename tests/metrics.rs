@@ -56,8 +56,8 @@ async fn totals_are_exact_although_a_worker_was_killed() {
         worker.env("CLEANUP_WORKER_BATCH_SIZE", "10").env("CLEANUP_WORKER_CONCURRENCY", "1")
     };
     assert_eq!(worker("10").output().await.code(), 3);
-    // The second worker dies with an open batch, before it can report anything.
-    let mut dies = worker("20").env("CLEANUP_THROTTLE_MAX_RATE", "10").start();
+    // The second worker dies after its first batch, ten seconds before it may claim the next.
+    let mut dies = worker("20").env("CLEANUP_THROTTLE_MAX_RATE", "1").start();
     dies.until_it_logs("finished claim").await;
     dies.signal(Signal::KILL);
     dies.end().await;
@@ -171,7 +171,7 @@ async fn s3_errors_are_counted_by_class_and_throttling_by_reason() {
     let worker = world
         .worker_with(|settings| {
             settings.s3.endpoint = Some(s3.url.clone());
-            settings.throttle.max_rate = 100;
+            settings.throttle.max_rate = 20;
             settings.worker.batch_size = 20;
         })
         .await;

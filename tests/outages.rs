@@ -3,9 +3,12 @@
 
 mod support;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
 };
 
 use support::{
@@ -42,6 +45,11 @@ async fn fill(world: &World, pastes: usize) {
 /// A run with small batches.
 fn run(world: &World) -> Process {
     world.program("cleanup-worker").args(&["run", "--format", "json", "--batch-size", "5"])
+}
+
+/// A run that gives up after one second without Postgres, but waits for S3.
+fn run_that_waits_for_s3(world: &World) -> Process {
+    run_with_short_timeouts(world).env("CLEANUP_S3_DEADLINE", "60s")
 }
 
 /// A run with timeouts of one second.
@@ -90,9 +98,8 @@ async fn while_s3_fails_nothing_is_claimed_and_the_run_continues_when_s3_recover
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "1", "--concurrency", "64"])
         .env("AWS_ENDPOINT_URL", &s3.url);
+    s3.set_mode_after_probe(FAILING);
     let mut worker = process.start();
-    s3.probed(1).await;
-    s3.set_mode(FAILING);
     worker.until_it_logs(WAITS).await;
     let claims = "SELECT count(*) FROM deletion_claims";
     let before = world.count(claims).await;
@@ -157,7 +164,7 @@ async fn a_run_continues_after_a_postgres_outage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() {
     let world = world(30).await;
-    let (mut worker, proxy, s3) = holding_a_batch(&world, run_with_short_timeouts(&world)).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run_that_waits_for_s3(&world)).await;
     proxy.down();
     s3.let_go();
     worker.until_it_logs("not exiting until the open claims are released").await;
@@ -169,7 +176,7 @@ async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_stopped_during_a_postgres_outage_reports_what_it_leaves_to_the_watchdog() {
     let world = world(30).await;
-    let (mut worker, proxy, s3) = holding_a_batch(&world, run_with_short_timeouts(&world)).await;
+    let (mut worker, proxy, s3) = holding_a_batch(&world, run_that_waits_for_s3(&world)).await;
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
@@ -213,6 +220,7 @@ async fn a_redis_that_hangs_is_tried_now_and_then_instead_of_for_every_claim() {
             kept.push(stream);
         }
     });
+    let started = Instant::now();
     let ended = world
         .program("cleanup-worker")
         .args(&["run", "--format", "json", "--batch-size", "1"])
@@ -222,7 +230,9 @@ async fn a_redis_that_hangs_is_tried_now_and_then_instead_of_for_every_claim() {
         .await;
     assert_recovered(&world, &ended, 60).await;
     assert!(ended.json()["claims_without_lock"].as_u64() >= Some(60));
-    assert!(tried.load(Relaxed) < 30, "{} of 120 times", tried.load(Relaxed));
+    // On a slow machine there is time for more cooldowns.
+    let (tried, most) = (tried.load(Relaxed), 30 + started.elapsed().as_secs() as usize * 3 / 10);
+    assert!(tried < most, "{tried} of 120 times, at most {most} are expected");
 }
 
 /// Asserts that a run stops claiming during a problem of the server, logs the reason, and continues

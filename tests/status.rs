@@ -70,15 +70,12 @@ async fn each_run_shows_why_it_stopped_and_the_last_failure_is_something_to_do()
 async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_work() {
     let world = World::new().await;
     world.put_many(400, 400).await;
-    let s3 = FaultyS3::start(&world, Mode::Normal).await;
+    let s3 = FaultyS3::start(&world, Mode::Holding).await;
     let worker = world
         .program("cleanup-worker")
         .args(&["run", "--batch-size", "10", "--concurrency", "2"])
         .env("AWS_ENDPOINT_URL", &s3.url)
-        .env("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1s")
         .start();
-    s3.probed(1).await;
-    s3.set_mode(Mode::Holding);
     let open = "SELECT count(*) = 2 FROM deletion_claims WHERE finished_at IS NULL";
     world.until("two batches that hang", open).await;
     world.until("its record", "SELECT count(*) = 1 FROM cleanup_runs").await;
@@ -95,7 +92,7 @@ async fn a_worker_killed_in_mid_batch_is_named_with_its_claim_and_the_remedies_w
     assert_eq!(seen["runs"][0]["state"], "dead");
     let claim = seen["workers"][0]["claim_ids"][0].as_i64().expect("a claim");
     let id = seen["workers"][0]["worker"].as_str().expect("a worker").to_string();
-    let remedy_now = remedy(&seen, &format!("worker {id} has sent no heartbeat for 60 s"));
+    let remedy_now = remedy(&seen, &format!("worker {id} has sent no heartbeat for "));
     assert_eq!(remedy_now, format!("if it is dead: cleanupctl reset --worker {id}"));
     let text = screen(&world).await.stdout();
     assert!(text.contains(&id) && text.contains(&remedy_now), "{text}");

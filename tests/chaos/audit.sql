@@ -16,15 +16,15 @@ SELECT format('content %s has ref_count %s, but %s references',
 FROM counted c FULL JOIN recount r USING (content_hash)
 WHERE c.ref_count IS DISTINCT FROM r.reference_count
 UNION ALL
--- A row in progress is judged by the time of its claim: on a busy machine this statement's now() can be
--- older than its snapshot, and a claim in between takes pastes that have expired meanwhile.
+-- Not by now(), which is older than the snapshot if this statement waited for a lock: a claim in between
+-- takes pastes that have expired meanwhile. clock_timestamp() is read after the snapshot was taken. A
+-- claim in the snapshot is older than both, so what it took has expired.
 SELECT format('live paste %s is %s and has %s', short_code, deletion_status,
               CASE WHEN content_hash IS NULL THEN 'no content' ELSE 'its content' END)
 FROM pastes
-WHERE CASE WHEN deletion_status = 'DELETION_IN_PROGRESS'
-           THEN expires_at IS NULL OR expires_at > deletion_initiated_at
-           ELSE (expires_at IS NULL OR expires_at > now() + interval '5 seconds')
-                AND (deletion_status <> 'NOT_EXPIRED' OR content_hash IS NULL) END
+WHERE (deletion_status <> 'NOT_EXPIRED' OR content_hash IS NULL)
+  -- The time of its claim, if it has one: least() skips NULL.
+  AND (expires_at IS NULL OR expires_at > least(deletion_initiated_at, clock_timestamp()))
 UNION ALL
 SELECT format('claim %s was finished although it had been reset', id)
 FROM deletion_claims

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How much longer a fault lasts until some request runs into it.
-const TIMEOUT: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Error codes for a single key: locked, not allowed, busy.
 const KEY_ERRORS: [&str; 4] = ["ObjectLocked", "AccessDenied", "InternalError", "SlowDown"];
 const KILL_CONNECTIONS: &str = "
@@ -53,6 +53,13 @@ pub async fn carry_out(env: &Arc<Environment>, fleet: &Fleet, plan: &Plan, done:
     }
     while let Some(ended) = running.join_next().await {
         ended.expect("a fault is carried out");
+    }
+}
+
+/// Carries out one more fault of a kind, after the plan.
+pub async fn repeat(env: &Environment, fleet: &Fleet, planned: &Planned, done: &Done) {
+    if apply(env, &fleet.members, planned).await {
+        *done.lock().expect("done").entry(planned.kind).or_default() += 1;
     }
 }
 

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{environment::Environment, support::Process};
 
 const PAUSE: Duration = Duration::from_millis(300);
-/// Longer than any grace period.
-const STOPS_WITHIN: Duration = Duration::from_secs(20);
+/// Much longer than any grace period, also on a busy machine.
+const STOPS_WITHIN: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {

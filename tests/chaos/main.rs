@@ -2,6 +2,7 @@
 //! every guarantee is checked. `ops/chaos --minutes 30 --seed 7` runs it for long, `ops/test` for
 //! two minutes.
 
+mod activity;
 mod args;
 mod end;
 mod environment;
@@ -26,6 +27,7 @@ use std::{
     time::Duration,
 };
 
+use activity::Counted;
 use args::{Command, Soak};
 use environment::Environment;
 use faults::Done;
@@ -41,8 +43,8 @@ use tokio::{
 };
 
 const START_WITHIN: Duration = Duration::from_secs(120);
-/// The time limit for the checks after the last fault, which usually take seconds.
-const END_WITHIN: Duration = Duration::from_secs(180);
+/// The time limit for what comes after the plan, which usually takes seconds.
+const END_WITHIN: Duration = Duration::from_secs(1800);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("runtime");
@@ -121,6 +123,8 @@ async fn soak(env: &Arc<Environment>, Soak { minutes, seed, owner }: Soak) -> Re
     let _watching = watch(env, &checks, plan.readers_seed);
     let progress = Progress::start(Arc::clone(env), Arc::clone(&done), length);
     faults::carry_out(env, &fleet, &plan, &done).await;
+    let counted = Counted { env, plan: &plan, done: &done, checks: &checks };
+    activity::complete(&counted, &fleet, minutes).await;
 
     fleet.end(Role::Writer, Signal::KILL).await;
     fleet.end(Role::Worker, Signal::TERM).await;
@@ -137,11 +141,8 @@ async fn soak(env: &Arc<Environment>, Soak { minutes, seed, owner }: Soak) -> Re
     let results = Results {
         seed,
         minutes,
-        plan: &plan,
-        env,
+        counted,
         fleet: &fleet,
-        done: &done,
-        checks: &checks,
         journals: &journals,
         dead_letters,
         findings: &findings,

@@ -16,6 +16,10 @@ use crate::{
 /// Counts the expired pastes that the owner does not refuse to delete.
 pub const DELETABLE: &str = "SELECT count(*) FROM pastes
     WHERE expires_at <= now() AND deletion_status <> 'DELETED' AND NOT owner_refuses(short_code)";
+/// Dead letters that neither the owner, nor S3, nor the death of their workers can have caused.
+pub const UNEXPLAINED: &str = "SELECT short_code, last_error FROM pastes
+    WHERE retry_at = 'infinity' AND NOT owner_refuses(short_code)
+      AND (starts_with(last_error, 'S3 ') OR starts_with(last_error, 'worker lease expired')) IS NOT TRUE";
 pub const REQUEUE_DELETABLE: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
     WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED' AND NOT owner_refuses(short_code)";
 /// Statements that take locks; a transaction runs one of them.
@@ -32,7 +36,7 @@ const RENAME: &str = "UPDATE pastes SET short_code = short_code || '~'
 const LOAD: &str = "COPY pastes (short_code, expires_at) FROM STDIN";
 const REWRITES: [&str; 4] =
     ["VACUUM FULL pastes", "VACUUM FULL content", "REINDEX TABLE pastes", "REINDEX TABLE content"];
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
 
 /// Creates the owner's tables and triggers, before the fleet starts.

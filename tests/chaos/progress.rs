@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{environment::Environment, faults::Done, report::table_stats, support::try_connect};
+use crate::{activity::table_stats, environment::Environment, faults::Done, support::try_connect};
 
 const PRINT_EVERY: Duration = Duration::from_secs(10);
 const REFRESH_EVERY: Duration = Duration::from_secs(2);

@@ -15,12 +15,16 @@ use support::{
     *,
 };
 
-/// Creates a world with a worker whose S3 is in this mode, and whose S3 deadline is one second.
-async fn world_with(mode: Mode) -> (World, FaultyS3, Arc<Worker>) {
+/// For tests in which S3 answers in the end.
+const LONG: Duration = Duration::from_secs(60);
+/// For tests in which the deadline must pass.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// Creates a world with a worker that has this S3 deadline.
+async fn world_within(deadline: Duration) -> (World, FaultyS3, Arc<Worker>) {
     let world = World::new().await;
     let s3 = FaultyS3::start(&world, Mode::Normal).await;
-    let worker = worker_within(&world, &s3, Duration::from_secs(1)).await;
-    s3.set_mode(mode);
+    let worker = worker_within(&world, &s3, deadline).await;
     (world, s3, worker)
 }
 

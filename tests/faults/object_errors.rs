@@ -1,21 +1,19 @@
 //! Single objects that S3 does not delete: their rows fail, and no other row does.
 
-use std::time::Duration;
-
 use paste_cleanup::worker::report::StoppedBecause;
 
 use super::{
-    refusing,
+    LONG, SHORT, refusing,
     support::{
         faulty_s3::{FaultyS3, Mode},
         *,
     },
-    worker_within, world_with,
+    worker_within, world_within,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
-    let (world, s3, worker) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(LONG).await;
     for code in ["a", "held", "c"] {
         world.put(code, &format!("text of {code}"), Ago(60.0)).await;
     }
@@ -45,7 +43,7 @@ async fn a_key_that_s3_refuses_costs_only_its_own_row_an_attempt() {
 /// A damaged object, or an unavailable part of the store: its key is neither deleted nor refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_keeps_failing_delays_no_other_row_and_costs_no_attempt() {
-    let (world, s3, worker) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(SHORT).await;
     let key = world.put("damaged", "a", Ago(120.0)).await;
     for n in 0..9 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
@@ -68,7 +66,7 @@ async fn a_key_that_keeps_failing_delays_no_other_row_and_costs_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_error() {
-    let (world, s3, worker) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(LONG).await;
     let key = world.put("held", "a", Ago(60.0)).await;
     s3.set_mode(refusing(key.clone(), "ObjectLocked"));
     for _ in 0..5 {
@@ -80,7 +78,7 @@ async fn a_row_that_fails_max_attempts_times_is_a_dead_letter_with_its_last_erro
                 AND last_error = 'S3 ObjectLocked: no' AND pending_s3_key IS NOT NULL";
     assert_eq!(world.count(dead).await, 1);
     // A later run is drained: the row failed in an earlier one.
-    let summary = drain(&worker_within(&world, &s3, Duration::from_secs(1)).await).await;
+    let summary = drain(&worker_within(&world, &s3, LONG).await).await;
     assert_eq!(summary.stopped_because, StoppedBecause::Drained);
     assert_eq!(summary.left.expect("left").dead_letters, 1, "in the summary");
     assert_eq!(world.object(&key).await.as_deref(), Some("a"), "still pending");
@@ -118,7 +116,7 @@ async fn an_object_that_is_already_gone_is_a_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_answered_with_no_such_key_is_a_success() {
-    let (world, s3, worker) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(LONG).await;
     let key = world.put("a", "a", Ago(60.0)).await;
     s3.set_mode(refusing(key, "NoSuchKey"));
     assert_eq!(drain(&worker).await.rows_deleted, 1);
@@ -127,7 +125,7 @@ async fn a_key_answered_with_no_such_key_is_a_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denied_object_among_others_that_are_deleted_is_a_row_error() {
-    let (world, s3, worker) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(LONG).await;
     let key = world.put("held", "a", Ago(60.0)).await;
     world.put("fine", "b", Ago(60.0)).await;
     s3.set_mode(refusing(key, "AccessDenied"));
@@ -140,13 +138,11 @@ async fn a_denied_object_among_others_that_are_deleted_is_a_row_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_makes_s3_reject_the_whole_call_is_found_and_failed_alone() {
-    let (world, s3, _) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(LONG).await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }
     let key = world.put("culprit", "poison", Ago(60.0)).await;
-    // Finding it by bisection takes a dozen calls.
-    let worker = worker_within(&world, &s3, Duration::from_secs(60)).await;
     s3.set_mode(Mode::RejectingCall { text: key });
     let claim = claim_some(&worker, 100).await;
     carry_out(&worker, &claim).await;

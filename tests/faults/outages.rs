@@ -4,15 +4,15 @@
 use paste_cleanup::worker::report::StoppedBecause;
 
 use super::{
-    refusing,
+    SHORT, refusing,
     support::{faulty_s3::Mode, *},
-    world_with,
+    world_within,
 };
 
 /// Asserts that claims are released without an attempt while S3 fails, and that everything is deleted
 /// once it recovers.
 async fn assert_costs_no_attempt(mode: Mode) {
-    let (world, s3, worker) = world_with(Mode::Normal).await;
+    let (world, s3, worker) = world_within(SHORT).await;
     for n in 0..5 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
     }

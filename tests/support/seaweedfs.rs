@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use aws_sdk_s3::Client as S3;
@@ -24,6 +24,8 @@ pub struct SeaweedFs {
     folder: PathBuf,
     ports: [u16; 5],
     child: Child,
+    /// When it was last started.
+    pub started: Instant,
     pub url: String,
 }
 
@@ -43,7 +45,7 @@ impl SeaweedFs {
         let ports = free_ports();
         let url = format!("http://127.0.0.1:{}", ports[0]);
         let child = spawn(&folder, ports);
-        Self { folder, ports, child, url }
+        Self { folder, ports, child, started: Instant::now(), url }
     }
 
     pub async fn kill(&mut self) {
@@ -53,6 +55,7 @@ impl SeaweedFs {
 
     pub fn start_again(&mut self) {
         self.child = spawn(&self.folder, self.ports);
+        self.started = Instant::now();
     }
 
     /// Removes the sockets that it leaves behind when it is killed.

@@ -45,6 +45,8 @@ pub struct Stats {
 pub struct FaultyS3 {
     pub url: String,
     mode: Arc<Mutex<Mode>>,
+    /// The mode that the next probe starts.
+    next: Arc<Mutex<Option<Mode>>>,
     /// The share of the calls that the mode applies to, with the generator that picks them.
     odds: Arc<Mutex<Option<(f64, fastrand::Rng)>>>,
     calls: watch::Sender<usize>,
@@ -68,6 +70,7 @@ impl FaultyS3 {
         let server = Self {
             url,
             mode: Arc::new(Mutex::new(mode)),
+            next: Arc::default(),
             odds: Arc::default(),
             calls,
             probes,
@@ -89,6 +92,12 @@ impl FaultyS3 {
     pub fn set_mode(&self, mode: Mode) {
         *self.odds.lock().expect("odds") = None;
         *self.mode.lock().expect("mode") = mode;
+    }
+
+    /// Sets the mode right after the next probe, with which every run begins: no call to delete an
+    /// object comes in between.
+    pub fn set_mode_after_probe(&self, mode: Mode) {
+        *self.next.lock().expect("next") = Some(mode);
     }
 
     /// Sets the mode for a share of the calls; the others get [`Mode::Normal`].
@@ -143,6 +152,9 @@ impl FaultyS3 {
         let mode = self.mode_of_this_call();
         let probe = keys.iter().all(|key| key.ends_with(".paste-cleanup-probe"));
         if probe {
+            if let Some(next) = self.next.lock().expect("next").take() {
+                self.set_mode(next);
+            }
             self.probes.send_modify(|probes| *probes += 1);
         } else {
             self.calls.send_modify(|calls| *calls += 1);
