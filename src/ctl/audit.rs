@@ -85,7 +85,7 @@ Repair:
     its body. Restore the content row, or expire the paste.
   --repair is refused with an s3.prefix that does not end in '/', because \"a\"
   also matches the keys of a database with the prefix \"ab/\". --override-brake
-  is the only way past these, and does not change --max-delete.
+  ignores all of these but --max-delete and missing content rows.
   --repair is also refused while the fleet is paused.
 
 SIGINT or SIGTERM stops the audit after the current page and prints the command
