@@ -5,6 +5,8 @@
 //! every part that was not tried yet fails as well, the cause is the database, not the rows: see
 //! [`Blame`].
 
+mod slow;
+
 use std::{
     pin::Pin,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -15,18 +17,36 @@ use deadpool_postgres::Transaction;
 use tokio::time::Instant;
 use tokio_postgres::Error;
 
+use self::slow::try_alone;
 use super::{Fault, describe};
 
 /// If this many rows fail in a row and none succeeds, the cause is the database.
 pub const IN_A_ROW: usize = 20;
 /// Number of parts after a failure that took long (a lock, a timeout), to find the row in fewer steps.
 const WIDE: usize = 16;
-/// Rows not tried within this time are left for later. Less than the TTL of the lock that a claim holds,
-/// and less than the time of a whole step (`ANSWER_WITHIN`).
-const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// A short timeout, so that a slow part is found soon; statements for whole batches keep their own.
-const SHORT_TIMEOUT: &str = "SET LOCAL statement_timeout = 5000";
 const DEFAULT_TIMEOUT: &str = "SET LOCAL statement_timeout TO DEFAULT";
+
+/// How long a search for bad units may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// For each part, so that a slow one is found soon; statements for whole batches keep their own.
+    pub part: Duration,
+    /// Rows not tried within this time are left for later. Less than the TTL of the lock that a claim
+    /// holds.
+    pub search: Duration,
+    /// After the search, for units that are too slow for `part`, one after another.
+    pub alone: Duration,
+}
+
+impl Limits {
+    pub const SEARCH: Self = Self {
+        part: Duration::from_secs(5),
+        search: Duration::from_secs(20),
+        alone: Duration::ZERO,
+    };
+    /// For a step without a lock. All of it is less than the time of a whole step (`ANSWER_WITHIN`).
+    pub const STEP: Self = Self { alone: Duration::from_secs(35), ..Self::SEARCH };
+}
 
 /// The future of a write to some units of a batch.
 pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<u64, Refusal>> + Send + 'a>>;
@@ -74,6 +94,10 @@ pub const SWALLOWED: &str = "the statement succeeded but did not change the row:
 pub trait Write<T> {
     /// Writes some units, and returns the number of rows written.
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [T]) -> Writing<'a>;
+
+    fn limits(&self) -> Limits {
+        Limits::SEARCH
+    }
 }
 
 /// A unit (a row, or a content row and all its pastes) that could not be written.
@@ -157,13 +181,14 @@ pub async fn apply_to_good<T: Clone>(
     is_fresh: impl Fn(&T) -> bool,
     write: &impl Write<T>,
 ) -> Result<Applied<T>, ApplyError<T>> {
+    let limits = write.limits();
     let mut search = Search {
         parts: if units.is_empty() { Vec::new() } else { vec![units] },
         applied: Applied { written: 0, failed: Vec::new(), succeeded: false },
         samples_left: None,
-        until: Instant::now() + TIME_LIMIT,
+        until: Instant::now() + limits.search,
     };
-    transaction.batch_execute(SHORT_TIMEOUT).await?;
+    transaction.batch_execute(&timeout(limits.part)).await?;
     while let Some(part) = search.parts.pop() {
         if Instant::now() >= search.until {
             search.leave(part);
@@ -191,8 +216,15 @@ pub async fn apply_to_good<T: Clone>(
             },
         }
     }
+    let mut applied = search.applied;
+    try_alone(transaction, &mut applied, blame, write, limits.alone).await?;
     transaction.batch_execute(DEFAULT_TIMEOUT).await?;
-    Ok(search.applied)
+    Ok(applied)
+}
+
+fn timeout(time: Duration) -> String {
+    // Zero would be no timeout at all.
+    format!("SET LOCAL statement_timeout = {}", time.as_millis().max(1))
 }
 
 impl<T: Clone> Search<'_, T> {

@@ -18,6 +18,7 @@ mod redis;
 mod resets;
 mod restored_claims;
 mod row_errors;
+mod slow_rows;
 mod spellings;
 mod subscriber;
 #[path = "../support/mod.rs"]

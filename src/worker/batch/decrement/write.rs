@@ -7,7 +7,7 @@ use super::Content;
 use crate::{
     claim::Decremented,
     failpoint,
-    postgres::bisect::{Refusal, Write, Writing, all_of},
+    postgres::bisect::{Limits, Refusal, Write, Writing, all_of},
 };
 
 const SUBTRACT: &str = sql!("decrement/subtract");
@@ -21,6 +21,10 @@ pub(super) struct Counts;
 impl Write<&Content> for Counts {
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [&Content]) -> Writing<'a> {
         Box::pin(write(transaction, part))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::STEP
     }
 }
 

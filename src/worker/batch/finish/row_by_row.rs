@@ -17,7 +17,7 @@ use crate::{
     failpoint,
     postgres::{
         Fault,
-        bisect::{Failed, Write, Writing, all_of, apply_to_good},
+        bisect::{Failed, Limits, Write, Writing, all_of, apply_to_good},
         describe,
     },
     worker::batch::{
@@ -187,6 +187,10 @@ impl Write<&Paste> for Remove {
             let removed = transaction.execute(&self.remove, &[&self.claim, &codes]).await?;
             all_of(removed, codes.len())
         })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::STEP
     }
 }
 
