@@ -27,8 +27,6 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
-pub use session::STATEMENT_TIMEOUT;
-
 use crate::{
     config::Settings,
     printable::printable,

@@ -18,8 +18,6 @@ const SESSION_SCHEMA: &str = sql!("session/schema");
 const SESSION_MARK: &str = sql!("session/mark");
 const SESSION_MARKED: &str = sql!("session/marked");
 
-/// The value of `statement_timeout` below.
-pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Times are in milliseconds. No session keeps locks for long: a worker frozen in the middle of a
 /// transaction loses its locks, so that writers and watchdog can continue.
 const SETTINGS: [(&str, &str); 15] = [
@@ -190,11 +188,5 @@ mod tests {
         assert_eq!(path("app").as_deref(), Some(r#"search_path="app""#));
         let odd = r#"a b",public\"#;
         assert_eq!(path(odd).as_deref(), Some(r#"search_path="a\ b"",public\\""#));
-    }
-
-    #[test]
-    fn the_statement_timeout_is_what_the_sessions_are_started_with() {
-        let wanted = STATEMENT_TIMEOUT.as_millis().to_string();
-        assert!(SETTINGS.contains(&("statement_timeout", &wanted)));
     }
 }

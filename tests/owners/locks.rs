@@ -207,3 +207,22 @@ async fn a_paste_locked_together_with_its_content_does_not_delay_its_batch() {
     assert_eq!(drain(&worker).await.rows_deleted, 100);
     world.assert_drained().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_row_does_not_delay_a_run_beyond_its_deadline() {
+    let world = World::new().await;
+    world
+        .run_sql(
+            "INSERT INTO cleanup_unclaimable (short_code, error, retry_at)
+             VALUES ('erased', 'refused', now() + interval '1 day')",
+        )
+        .await;
+    let mut forgotten = connect(&world.database_url).await;
+    let holding = forgotten.transaction().await.expect("begin");
+    lock(&holding, "SELECT FROM cleanup_unclaimable FOR UPDATE").await;
+    // The sweep at the start would wait for the lock, and report it.
+    let ended = run_with(&world, &["--run-time", "0s"]).await;
+    assert_eq!(ended.json()["stopped_because"], "deadline");
+    assert!(!ended.stderr().contains("the sweep at the start"), "{}", ended.stderr());
+    holding.rollback().await.expect("let go");
+}

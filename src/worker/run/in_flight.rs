@@ -87,16 +87,9 @@ impl InFlight {
 
     /// Runs a check that a signal or the deadline interrupts. `None`: it was interrupted.
     pub async fn unless_stopped<T>(&self, check: impl Future<Output = T>) -> Option<T> {
-        let deadline = self.deadline;
-        let out_of_time = async {
-            match deadline {
-                Some(deadline) => sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             checked = check => Some(checked),
-            () = out_of_time => None,
+            () = out_of_time(self.deadline) => None,
             () = self.stop.cancelled() => None,
         }
     }
@@ -108,5 +101,13 @@ impl InFlight {
         };
         let (fence, rows) = self.claims.remove(&task)?;
         Some(Ended { fence, rows, end })
+    }
+}
+
+/// Waits for the deadline, if there is one.
+pub(super) async fn out_of_time(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }

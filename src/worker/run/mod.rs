@@ -23,6 +23,7 @@ use tracing::warn;
 pub(super) use self::next_due::left;
 use self::{
     drain::Drain,
+    in_flight::out_of_time,
     next_due::{failed_and_left, stranded},
     stop::Stop,
 };
@@ -57,7 +58,7 @@ impl Worker {
         let worker = Arc::clone(self);
         let heartbeat = tokio::spawn(async move { worker.heartbeat.run().await });
         let bar = progress::start(Arc::clone(self));
-        let reset = self.sweep_at_start().await;
+        let reset = self.sweep_at_start(options.deadline).await;
         let mut drain = Drain::new(Arc::clone(self), options);
         let stop = drain.drain().await;
         drain.close().await;
@@ -75,7 +76,7 @@ impl Worker {
     }
 
     /// For installations without a watchdog: a run recovers what an earlier one left behind.
-    async fn sweep_at_start(&self) -> usize {
+    async fn sweep_at_start(&self, deadline: Option<Instant>) -> usize {
         let swept = async {
             let (pool, settings) = (&self.pool, &self.settings);
             watchdog::let_workers_heartbeat_first(pool, settings, &self.shutdown.stop).await?;
@@ -86,6 +87,7 @@ impl Worker {
         let swept = tokio::select! {
             swept = swept => swept,
             () = self.shutdown.stop.cancelled() => return 0,
+            () = out_of_time(deadline) => return 0,
         };
         match swept {
             Ok(swept) => swept.reset.claims,
