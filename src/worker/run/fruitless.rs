@@ -56,11 +56,14 @@ impl Fruitless {
     }
 }
 
-/// How long all attempts of a paste take whose waits are worth waiting for; at least a minute.
+/// Attempts take time, too, which a small `worker.backoff_cap` does not contain.
+const AT_LEAST: Duration = Duration::from_secs(20);
+
+/// How long all attempts of a paste take whose waits are worth waiting for.
 fn all_attempts(settings: &Settings) -> Duration {
     let worth_waiting = Duration::from_secs(WORTH_WAITING_S.unsigned_abs().into());
     let attempts = 1..=u64::from(settings.max_attempts);
     let waits = attempts.map(|attempt| Duration::from_secs(attempt * attempt));
     let waits = waits.map(|wait| wait.min(settings.backoff_cap));
-    waits.filter(|wait| *wait <= worth_waiting).sum::<Duration>().max(worth_waiting)
+    waits.filter(|wait| *wait <= worth_waiting).sum::<Duration>().max(AT_LEAST)
 }
