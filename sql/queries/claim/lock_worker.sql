@@ -3,7 +3,7 @@
 -- the old backend.
 -- Also returns what must still hold for a claim: the schema version (the database may have been
 -- migrated meanwhile) and the subscription (it may have become the copy of another database), the
--- bucket and prefix that the database is bound to, and whether any rows are unclaimable (only then
+-- bucket and prefix that the database is bound to, and whether any rows are unclaimable now (only then
 -- claim/claim.sql searches for them).
 -- $1 worker uuid as text.
 -- Always one row.
@@ -14,4 +14,4 @@ SELECT pg_advisory_xact_lock(hashtext('paste-cleanup claim'), hashtext($1)),
         WHERE r.srrelid IN (to_regclass('pastes'), to_regclass('content'))
         ORDER BY r.srrelid::regclass::text DESC LIMIT 1) AS subscription,
        (SELECT bucket FROM cleanup_fleet) AS bucket, (SELECT prefix FROM cleanup_fleet) AS prefix,
-       EXISTS (SELECT FROM cleanup_unclaimable) AS some_are_unclaimable
+       EXISTS (SELECT FROM cleanup_unclaimable WHERE retry_at > now()) AS some_are_unclaimable
