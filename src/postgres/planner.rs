@@ -12,9 +12,11 @@ pub const BY_KEY: &str = "SET LOCAL plan_cache_mode = force_generic_plan; \
                           SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
                           SET LOCAL enable_mergejoin = off";
 
-/// Leaves only one plan, the scan along pastes_due_idx.
+/// Leaves only one plan, the scan along pastes_due_idx. Without index-only scans: planned while
+/// cleanup_unclaimable is empty, the lookup of a row would read all of cleanup_unclaimable_retry_idx,
+/// and the plan would be kept.
 pub const BY_DUE_INDEX: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
-                                SET LOCAL enable_sort = off";
+                                SET LOCAL enable_sort = off; SET LOCAL enable_indexonlyscan = off";
 
 /// For a reset: leaves only the plan that updates rows in the order in which they were selected. The
 /// trigger pastes_verify_content may defer rows whose content row is locked.

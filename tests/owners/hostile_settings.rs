@@ -1,6 +1,8 @@
 //! Settings of the login or the database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`) neither stop a
 //! program nor change what it does.
 
+use paste_cleanup::postgres::Target;
+
 use super::{
     run,
     support::{
@@ -136,4 +138,27 @@ async fn assert_unaffected(settings: &[(&str, &str)]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_program_works_under_hostile_session_settings() {
     assert_unaffected(&HOSTILE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_session_has_the_documented_settings_whatever_the_database_sets() {
+    let world = World::new().await;
+    set(&world, &HOSTILE).await;
+    let target = Target::new(&world.settings, "a test", None).expect("target");
+    let session = target.open().await.expect("open");
+    let documented: Vec<(&str, &str)> = include_str!("../../ops/SECURITY.md")
+        .lines()
+        .filter_map(|line| line.split_once("IN DATABASE your_database SET "))
+        .filter_map(|(_, setting)| setting.trim_end_matches("';").split_once(" = '"))
+        .collect();
+    assert!(documented.contains(&("jit", "off")), "{documented:?}");
+    for (name, value) in documented {
+        let hostile = HOSTILE.iter().find(|(hostile, _)| *hostile == name);
+        assert!(hostile.is_some_and(|(_, other)| *other != value), "{name} is in HOSTILE");
+        // As the server prints that value.
+        let wanted = world.db.query_one("SELECT set_config($1, $2, true)", &[&name, &value]).await;
+        let wanted: String = wanted.expect("set").get(0);
+        let found = session.query_one("SELECT current_setting($1)", &[&name]).await;
+        assert_eq!(found.expect("read").get::<_, String>(0), wanted, "{name}");
+    }
 }

@@ -26,9 +26,14 @@ macro_rules! query {
 }
 
 /// The statements that process more than one row, with their arguments in SQL.
-const STATEMENTS: [((&str, &str), &str); 18] = [
+const STATEMENTS: [((&str, &str), &str); 23] = [
     (query!("claim/claim"), "gen_random_uuid(), cardinality(codes()), NULL, 9, true"),
     (query!("claim/candidates"), "cardinality(codes()), 9, NULL"),
+    (query!("claim/newest_due"), "cardinality(codes()), 0"),
+    (query!("run/next_due"), "'1 hour'"),
+    (query!("run/remaining"), "gen_random_uuid(), cardinality(codes())"),
+    (query!("fleet/count_due"), "cardinality(codes())"),
+    (query!("fleet/snapshot"), "7200"),
     (query!("decrement/lock_content"), "hashes(), claim()"),
     (query!("decrement/count_rows"), "claim()"),
     (query!("decrement/still_referenced"), "hashes()"),
@@ -60,8 +65,12 @@ const SESSIONS: [&str; 3] = [
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off",
 ];
 
+/// A plan that hashes a list only while it fits into memory hashes as little as possible.
+const LEAST_MEMORY: &str = "SET LOCAL work_mem = '64kB'";
+
 /// Fills empty tables: a claim of `rows` pastes, each with content that a live paste shares although
-/// its count is one; and as many pastes that are due, stranded, and unclaimable.
+/// its count is one; as many pastes that are stranded, and due; and, due before them, ten times as many
+/// that are unclaimable.
 pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<(), Error> {
     const ANALYZE: &str = "ANALYZE pastes; ANALYZE content; ANALYZE deletion_claims";
     let pastes = format!(
@@ -92,7 +101,10 @@ pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<
          FROM generate_series(1, {rows}) n;
          INSERT INTO cleanup_unclaimable (short_code, error, retry_at)
          SELECT 'unclaimable ' || n, 'refused', now() + interval '1 day'
-         FROM generate_series(1, {rows}) n"
+         FROM generate_series(1, 10 * {rows}) n;
+         INSERT INTO pastes (short_code, content_hash, expires_at)
+         SELECT short_code, sha256(short_code::bytea), now() - interval '2 hours'
+         FROM cleanup_unclaimable"
     );
     client.batch_execute(&others).await?;
     if let Statistics::Fresh = statistics {
@@ -121,7 +133,7 @@ pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error
         let mut most = Work::default();
         for session in SESSIONS {
             let more = if name.starts_with("claim") { BY_DUE_INDEX } else { "SET LOCAL jit = off" };
-            client.batch_execute(&format!("BEGIN; {session}; {more}")).await?;
+            client.batch_execute(&format!("BEGIN; {LEAST_MEMORY}; {session}; {more}")).await?;
             let work = work(client, sql, arguments).await?;
             client.batch_execute("ROLLBACK").await?;
             most = Work { rows: most.rows.max(work.rows), pages: most.pages.max(work.pages) };

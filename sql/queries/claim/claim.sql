@@ -1,8 +1,8 @@
 -- Claim: marks due pastes and inserts the claim row that is their lease, in one statement, so that no
 -- row is ever in progress without a lease.
 -- $1 worker uuid, $2 batch size, $3 low-water mark (NULL = none), $4 highest class that may be claimed
--- now (a busy worker leaves rows that must run alone for later), $5 whether cleanup_unclaimable has
--- any rows.
+-- now (a busy worker leaves rows that must run alone for later), $5 whether any rows are
+-- unclaimable now.
 -- A batch has rows of one class, that of the row that is due first. Its size is divided by ten for
 -- each attempt, so that a row that kills its worker ends up alone. The class is `attempts` for a row
 -- whose worker died, and 0 for a row that failed by itself: that row does no harm to others in its
@@ -26,8 +26,12 @@ WITH due AS MATERIALIZED (
       AND expires_at <= now()
       -- Skips the dead index entries of earlier claims, which a long transaction keeps alive.
       AND coalesce(retry_at, expires_at) >= coalesce($3::timestamptz, '-infinity')
+      -- Each row is looked up by its key: a list (NOT IN) is hashed only while it fits into work_mem,
+      -- and otherwise read again for every row. The collation is that of the key: with another one,
+      -- which the column of pastes may have, its index could not be used.
       AND (NOT $5::boolean
-           OR short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now()))
+           OR ((SELECT u.retry_at FROM cleanup_unclaimable u
+                WHERE u.short_code = pastes.short_code COLLATE "default") > now()) IS NOT TRUE)
     ORDER BY coalesce(retry_at, expires_at)
     LIMIT $2::int
     FOR NO KEY UPDATE SKIP LOCKED

@@ -4,8 +4,8 @@
 -- Also returns what must still hold for a claim: the schema version (the database may have been
 -- migrated meanwhile), the subscription (it may have become the copy of another database), whether a
 -- table inherits from another one (a claim would mark rows of both), the bucket and prefix that the
--- database is bound to, and whether any rows are unclaimable (only then claim/claim.sql searches for
--- them).
+-- database is bound to, and whether any rows are unclaimable now (only then claim/claim.sql searches
+-- for them).
 -- $1 worker uuid as text.
 -- Always one row.
 SELECT pg_advisory_xact_lock(hashtext('paste-cleanup claim'), hashtext($1)),
@@ -18,4 +18,4 @@ SELECT pg_advisory_xact_lock(hashtext('paste-cleanup claim'), hashtext($1)),
                WHERE inhparent IN (to_regclass('pastes'), to_regclass('content'))
                   OR inhrelid IN (to_regclass('pastes'), to_regclass('content'))) AS inherits,
        (SELECT bucket FROM cleanup_fleet) AS bucket, (SELECT prefix FROM cleanup_fleet) AS prefix,
-       EXISTS (SELECT FROM cleanup_unclaimable) AS some_are_unclaimable
+       EXISTS (SELECT FROM cleanup_unclaimable WHERE retry_at > now()) AS some_are_unclaimable

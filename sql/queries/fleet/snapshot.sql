@@ -8,7 +8,9 @@ SELECT
        AND expires_at <= now()
        -- These have no age; expired_since_ever reports them.
        AND coalesce(retry_at, expires_at) > '-infinity' AND expires_at > '-infinity'
-       AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+       AND (NOT EXISTS (SELECT FROM cleanup_unclaimable WHERE retry_at > now())
+            OR ((SELECT u.retry_at FROM cleanup_unclaimable u
+                 WHERE u.short_code = pastes.short_code COLLATE "default") > now()) IS NOT TRUE)
      ORDER BY coalesce(retry_at, expires_at) LIMIT 1) AS oldest_overdue_s,
     EXISTS (SELECT FROM pastes
             WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) = '-infinity'

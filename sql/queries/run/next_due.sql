@@ -10,7 +10,9 @@ SELECT
      WHERE deletion_status = 'NOT_EXPIRED'
        AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
-       AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+       AND (NOT EXISTS (SELECT FROM cleanup_unclaimable WHERE retry_at > now())
+            OR ((SELECT u.retry_at FROM cleanup_unclaimable u
+                 WHERE u.short_code = pastes.short_code COLLATE "default") > now()) IS NOT TRUE)
      ORDER BY coalesce(retry_at, expires_at)
      LIMIT 1) AS due_class,
     (SELECT (extract(epoch FROM min(retry_at) - now()) * 1000)::bigint

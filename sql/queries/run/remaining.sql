@@ -7,7 +7,9 @@ SELECT
         SELECT FROM pastes
         WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
           AND expires_at <= now()
-          AND short_code NOT IN (SELECT short_code FROM cleanup_unclaimable WHERE retry_at > now())
+          AND (NOT EXISTS (SELECT FROM cleanup_unclaimable WHERE retry_at > now())
+               OR ((SELECT u.retry_at FROM cleanup_unclaimable u
+                    WHERE u.short_code = pastes.short_code COLLATE "default") > now()) IS NOT TRUE)
         LIMIT $2::int) AS capped) AS due,
     (SELECT count(*) FROM pastes
      WHERE retry_at > now() AND retry_at < 'infinity'
