@@ -132,3 +132,33 @@ async fn rows_whose_claim_is_swallowed_or_undone_do_not_keep_others_from_being_c
         assert_eq!(world.count(why).await, 40, "{undo}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_trigger_resets_after_each_claim_end_the_run_and_keep_no_other() {
+    let world = World::new().await;
+    for n in 0..8 {
+        world.put(&format!("kept{n}"), "shared", Ago(3600.0)).await;
+    }
+    for n in 0..12 {
+        world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;
+    }
+    world
+        .run_sql(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL,
+                                   deletion_initiated_at = NULL
+                 WHERE short_code = NEW.short_code;
+                 RETURN NULL;
+             END $$;
+             CREATE TRIGGER keep AFTER UPDATE ON pastes FOR EACH ROW
+             WHEN (NEW.short_code LIKE 'kept%' AND NEW.deletion_status = 'DELETION_IN_PROGRESS')
+             EXECUTE FUNCTION keep()",
+        )
+        .await;
+    let ended = run_with(&world, &["--batch-size", "5"]).await;
+    assert_eq!(ended.code(), 1, "{}", ended.stderr());
+    assert!(ended.stderr().contains("left their claims"), "{}", ended.stderr());
+    let left = "SELECT count(*) FROM pastes WHERE short_code NOT LIKE 'kept%'";
+    assert_eq!((world.count(left).await, world.count(LEFT).await), (0, 8));
+    assert_eq!(world.count(WRONG_COUNTS).await, 0);
+}

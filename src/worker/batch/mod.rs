@@ -123,6 +123,8 @@ impl Steps {
 pub(super) enum BatchEnd {
     Finished {
         rows: usize,
+        /// No paste was deleted, failed or missing: all of them had left the claim.
+        all_left: bool,
     },
     /// The claim was reset meanwhile: nothing is left to do.
     LeaseLost,
@@ -171,7 +173,7 @@ impl Worker {
     }
 
     /// Returns how many rows were deleted.
-    async fn all_steps(&self, claim: &Claim, claim_time: Duration) -> Result<usize, StepError> {
+    async fn all_steps(&self, claim: &Claim, claim_time: Duration) -> Result<Finished, StepError> {
         let id = claim.fence.claim;
         let mut times = PhaseTimes {
             claim: claim_time,
@@ -205,14 +207,22 @@ impl Worker {
         if !telemetry::bar_is_shown() {
             log_finished(claim, &finished, &objects, &decremented, &times);
         }
-        Ok(usize::try_from(finished.rows).unwrap_or(usize::MAX))
+        Ok(finished)
     }
 
     /// Releases what was not finished. Returns how the batch ended, and whether its claim may still be
     /// open.
-    async fn end_batch(&self, claim: &Claim, ended: Result<usize, StepError>) -> (BatchEnd, bool) {
+    async fn end_batch(
+        &self,
+        claim: &Claim,
+        ended: Result<Finished, StepError>,
+    ) -> (BatchEnd, bool) {
         let error = match ended {
-            Ok(rows) => return (BatchEnd::Finished { rows }, false),
+            Ok(Finished { rows, failed, gone }) => {
+                let all_left = rows == 0 && failed.is_empty() && gone == 0;
+                let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+                return (BatchEnd::Finished { rows, all_left }, false);
+            }
             Err(error) => error,
         };
         match error {

@@ -309,10 +309,12 @@ impl Drain {
 
     async fn note(&mut self, Ended { fence, rows, end }: Ended) {
         match end {
-            Ok(BatchEnd::Finished { rows }) => {
+            Ok(BatchEnd::Finished { rows, all_left }) => {
                 self.every_paste_fails.batch_finished(rows);
-                self.fruitless.batch_finished(rows);
                 self.outage.batch_finished(rows);
+                if let Err(reason) = self.fruitless.batch_finished(rows, all_left) {
+                    self.fail(reason);
+                }
             }
             Ok(BatchEnd::LeaseLost) => {}
             Ok(BatchEnd::Transient(reason)) => self.outage.batch_failed(reason, rows),

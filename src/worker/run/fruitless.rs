@@ -18,7 +18,12 @@ pub(super) struct Fruitless {
     since: Option<Instant>,
     /// A claim without the low-water mark has been tried since then.
     was_tried_without_mark: bool,
+    /// Batches in a row whose pastes had all left the claim.
+    left_in_a_row: u32,
 }
+
+/// Another program may reset the pastes of a batch or two by hand.
+const MOST_LEFT_IN_A_ROW: u32 = 20;
 
 impl Fruitless {
     pub fn batch_started(&mut self, claim: &Claim) {
@@ -28,10 +33,21 @@ impl Fruitless {
         }
     }
 
-    pub fn batch_finished(&mut self, rows: usize) {
+    /// Returns an error if pastes leave their claims again and again: they are due at once, so the run
+    /// would claim them without end.
+    pub fn batch_finished(&mut self, rows: usize, all_left: bool) -> Result<(), String> {
         match rows {
             0 => drop(self.since.get_or_insert_with(Instant::now)),
             _ => self.forget(),
+        }
+        self.left_in_a_row = if all_left { self.left_in_a_row + 1 } else { 0 };
+        match self.left_in_a_row < MOST_LEFT_IN_A_ROW {
+            true => Ok(()),
+            false => Err(format!(
+                "all pastes of {MOST_LEFT_IN_A_ROW} batches in a row left their claims before they were \
+                 deleted: a trigger on pastes or another program resets them; `cleanupctl doctor` lists \
+                 the triggers"
+            )),
         }
     }
 
