@@ -63,14 +63,12 @@ async fn decrements_that_wait_for_the_same_lock_see_no_false_drift() {
         batches.push((worker, claim));
     }
     // All three decrements wait for this lock, with snapshots from before it is released.
-    let mut blocker = connect(&world.database_url).await;
-    let lock = blocker.transaction().await.expect("begin");
-    lock.batch_execute("SELECT FROM content FOR UPDATE").await.expect("lock");
+    let blocker = connect(&world.database_url).await;
+    blocker.batch_execute("BEGIN; SELECT FROM content FOR UPDATE").await.expect("lock");
     let decrements = tokio::spawn(async move {
         join_all(batches.iter().map(|(worker, claim)| worker.decrement(claim))).await
     });
-    world.until_workers_wait(3).await;
-    lock.commit().await.expect("let go");
+    world.when_it_waits("cleanup-worker%", 3, &blocker, "COMMIT").await;
     let decremented = decrements.await.expect("join");
     let decremented: Vec<_> = decremented.into_iter().map(|r| r.expect("decrement")).collect();
     assert_eq!(decremented.iter().map(|r| r.drift).sum::<usize>(), 0, "no false drift");
@@ -200,17 +198,14 @@ async fn a_decrement_that_waits_for_a_writer_counts_what_the_writer_added() {
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
     // A writer adds a reference and has not committed when the decrement starts.
-    let mut writer = connect(&world.database_url).await;
-    let put = writer.transaction().await.expect("begin");
-    put.query_one("SELECT outcome FROM paste_put('new', sha256('busy'), NULL, 4, NULL)", &[])
-        .await
-        .expect("put");
+    let writer = connect(&world.database_url).await;
+    let put = "BEGIN; SELECT outcome FROM paste_put('new', sha256('busy'), NULL, 4, NULL)";
+    writer.batch_execute(put).await.expect("put");
     let decrementing = {
         let (worker, claim) = (worker.clone(), claim.clone());
         tokio::spawn(async move { worker.decrement(&claim).await })
     };
-    world.until_workers_wait(1).await;
-    put.commit().await.expect("commit");
+    world.when_a_worker_waits(&writer, "COMMIT").await;
     let decremented = decrementing.await.expect("join").expect("decrement");
     assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 0));
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");

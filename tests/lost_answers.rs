@@ -211,19 +211,15 @@ async fn a_run_reports_its_dead_letters_when_an_outage_follows_the_lost_answer()
     settings.worker.outage_timeout = Duration::from_secs(1);
     let worker = world.worker_with(|own| *own = settings).await;
     // Spares the COMMITs of the sweep, the brake, the claim and the decrement.
-    proxy.arm_after(4, Fault::LoseAnswerOf("COMMIT"));
+    proxy.arm_after(4, Fault::DownAfter("COMMIT"));
     let running = tokio::spawn({
         let worker = Arc::clone(&worker);
         async move { drain(&worker).await }
     });
-    while proxy.fired() == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    proxy.down();
     world
-        .until("the finish is committed", "SELECT finished_at IS NOT NULL FROM deletion_claims")
+        .until("the finish is committed", "SELECT count(finished_at) = 1 FROM deletion_claims")
         .await;
-    while worker.open.unconfirmed() == 0 {
+    while worker.open.unconfirmed() == 0 && !running.is_finished() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     proxy.up();

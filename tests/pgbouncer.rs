@@ -3,11 +3,18 @@
 
 mod support;
 
-use support::{pgbouncer::PgBouncer, *};
+use support::{
+    pgbouncer::PgBouncer,
+    proxy::{Fault, Proxy, address_of},
+    *,
+};
 
 const PROGRAMS: [(&str, &[&str]); 3] =
     [("cleanup-worker", &["run"]), ("cleanup-watchdog", &["--once"]), ("cleanupctl", &["migrate"])];
 const SECURITY: &str = include_str!("../ops/SECURITY.md");
+/// Texts that occur only in the check for a shared session.
+const SESSION_MARK: &str = "-- Marks this session";
+const SESSION_MARKED: &str = "-- Does this session have the mark?";
 
 async fn world() -> World {
     let world = World::new().await;
@@ -86,6 +93,23 @@ async fn pooling_by_transaction_is_refused_even_when_the_roles_carry_our_setting
         let pooler = PgBouncer::start(&world, &[&mode, more].concat()).await;
         assert_refused(&world, &pooler, &["between transactions"]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_cannot_be_checked_for_other_clients_is_refused() {
+    let world = world().await;
+    for (fault, words) in [
+        (Fault::CutBefore(SESSION_MARKED), &["Postgres at", "closed"][..]),
+        (Fault::Swallow(SESSION_MARK), &["within 10 s", "between transactions"]),
+    ] {
+        let proxy = Proxy::start(&address_of(&world.database_url)).await;
+        proxy.arm(fault);
+        let worker = world.program("cleanup-worker").args(&["run"]);
+        let worker = worker.env("DATABASE_URL", &proxy.through(&world.worker_url()));
+        worker.output().await.assert_refused(1, words);
+        assert_eq!(proxy.fired(), 1);
+    }
+    assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

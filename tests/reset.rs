@@ -49,17 +49,15 @@ async fn a_decrement_waits_for_a_paste_that_is_being_reset_and_keeps_its_content
     let world = World::new().await;
     let [_, (worker, two)] = two_claims_and_a_count_of_one(&world).await;
     // A reset by hand that is not committed when the decrement starts.
-    let mut by_hand = connect(&world.database_url).await;
-    let reset = by_hand.transaction().await.expect("begin");
-    let back = "UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL
+    let by_hand = connect(&world.database_url).await;
+    let back = "BEGIN; UPDATE pastes SET deletion_status = 'NOT_EXPIRED', claim_id = NULL
                 WHERE short_code = 'one'";
-    reset.batch_execute(back).await.expect("reset");
+    by_hand.batch_execute(back).await.expect("reset");
     let decrementing = {
         let (worker, two) = (Arc::clone(&worker), two.clone());
         tokio::spawn(async move { worker.decrement(&two).await })
     };
-    world.until_workers_wait(1).await;
-    reset.commit().await.expect("commit");
+    world.when_a_worker_waits(&by_hand, "COMMIT").await;
     let decremented = decrementing.await.expect("join").expect("decrement");
     assert_eq!(
         (decremented.unreferenced.len(), decremented.drift),

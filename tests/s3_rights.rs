@@ -202,7 +202,7 @@ async fn rights_taken_away_in_the_middle_cost_no_attempt_and_leave_nothing_claim
     let mut run = guarded
         .run(WORKER)
         .env("CLEANUP_WORKER_BATCH_SIZE", "4")
-        .env("CLEANUP_S3_MAX_KEYS_PER_SECOND", "8")
+        .env("CLEANUP_S3_MAX_KEYS_PER_SECOND", "3")
         .start();
     world.until("a batch is done", "SELECT count(*) < 60 FROM pastes").await;
     guarded.forbid_deletion(true).await;

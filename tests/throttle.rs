@@ -9,6 +9,7 @@ use support::{
     faulty_s3::{FaultyS3, Mode},
     postgres::Postgres,
     process::{Ended, Running},
+    proxy::{Proxy, address_of},
     servers::Folder,
     *,
 };
@@ -132,7 +133,7 @@ async fn sigterm_stops_a_run_that_is_throttled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_stops_a_run_that_is_throttled() {
     let (world, folder) = (World::new().await, Folder::new("flag"));
-    let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &["--run-time", "5s"]).await;
+    let worker = waiting(&world, &folder, &env("S3_ENDPOINT"), &["--run-time", "10s"]).await;
     assert_stopped(&world, worker, "deadline").await;
 }
 
@@ -186,6 +187,25 @@ async fn a_standby_that_lags_stops_claims_until_it_has_caught_up() {
     assert_waited_for(&ended, "replica_lag");
     assert_eq!(logged(&ended, "pg_monitor"), 0, "it can read the lag");
     pair.world.assert_drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lag_that_is_read_slowly_stops_claims() {
+    let (pair, folder) = (Lagging::start().await, Folder::new("flag"));
+    pair.world.run_sql("GRANT pg_monitor TO suite_worker").await;
+    let proxy = Proxy::start(&address_of(&pair.world.database_url)).await;
+    folder.write("stop", "");
+    let worker = pair.worker(&[]).await.env("CLEANUP_THROTTLE_FLAG_FILE", &flag_in(&folder));
+    let mut worker = worker.env("DATABASE_URL", &proxy.through(&pair.world.worker_url())).start();
+    worker.until_it_logs("paused claims: flag file").await;
+    // More than a second for the statements that read the lag.
+    proxy.delay(Duration::from_millis(700));
+    std::fs::remove_file(flag_in(&folder)).expect("remove the flag");
+    worker.until_it_logs("paused claims: replica lag").await;
+    assert_eq!(pair.world.count(CLAIMS).await, 0);
+    proxy.delay(Duration::ZERO);
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await.code(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

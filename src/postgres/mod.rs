@@ -113,17 +113,19 @@ impl Target {
     pub async fn open(&self) -> Result<Client> {
         let opening = async {
             let client = self.connect().await.map_err(|error| self.explain(&error))?;
-            session::check(self, &client).await?;
-            Ok(client)
+            session::check_settings(self, &client).await?;
+            Ok::<_, anyhow::Error>(client)
         };
-        match tokio::time::timeout(self.connect_timeout(), opening).await {
-            Ok(opened) => opened,
-            Err(_) => Err(anyhow!(
+        let opened = tokio::time::timeout(self.connect_timeout(), opening).await;
+        let client = opened.map_err(|_| {
+            anyhow!(
                 "{}: no answer within {}; check that a Postgres server listens there and answers",
                 self.describe(),
                 humantime::format_duration(self.connect_timeout())
-            )),
-        }
+            )
+        })??;
+        session::check_unshared(self, &client).await?;
+        Ok(client)
     }
 
     /// Returns host, port and database for messages; never user or password.

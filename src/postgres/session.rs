@@ -4,6 +4,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Result, bail};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{
     Client, Error, GenericClient,
     error::SqlState,
@@ -47,7 +48,10 @@ const SETTINGS: [(&str, &str); 15] = [
     ("extra_float_digits", "1"),
 ];
 /// Time limit of the check for a shared session.
-const CHECK_WITHIN: Duration = Duration::from_secs(2);
+const CHECK_WITHIN: Duration = Duration::from_secs(10);
+/// Time limit of its second connection. A pool by session may have no session left for it, because the
+/// first connection keeps its own; a pool by transaction has that one.
+const SECOND_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const POOLER_REMEDY: &str =
     "connect to Postgres itself, or pool by session as described in ops/SECURITY.md (PgBouncer)";
 
@@ -78,8 +82,8 @@ pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
     })
 }
 
-/// Refuses a session without the fleet's settings, or one that is shared.
-pub(super) async fn check(target: &Target, client: &Client) -> Result<()> {
+/// Refuses a session without the fleet's settings.
+pub(super) async fn check_settings(target: &Target, client: &Client) -> Result<()> {
     let wrong = first_wrong_setting(client).await.map_err(|error| target.explain(&error))?;
     if let Some((name, wanted, found)) = wrong {
         bail!(
@@ -91,7 +95,21 @@ pub(super) async fn check(target: &Target, client: &Client) -> Result<()> {
     if let Some(schema) = &target.schema {
         check_schema(target, client, schema).await?;
     }
-    if is_shared(target, client).await {
+    Ok(())
+}
+
+/// Refuses a session that is shared, and one of which that is not known: two programs in one session
+/// would take each other's locks and settings for their own.
+pub(super) async fn check_unshared(target: &Target, client: &Client) -> Result<()> {
+    let Ok(checked) = timeout(CHECK_WITHIN, is_shared(target, client)).await else {
+        bail!(
+            "{}: could not find out within {} s whether a pooler shares this session with other \
+             clients between transactions; try again when Postgres is less busy, or {POOLER_REMEDY}",
+            target.describe(),
+            CHECK_WITHIN.as_secs()
+        );
+    };
+    if checked.map_err(|error| target.explain(&error))? {
         bail!(
             "{}: a pooler shares this session with other clients between transactions (transaction \
              or statement pooling); {POOLER_REMEDY}",
@@ -150,21 +168,28 @@ async fn check_schema(target: &Target, client: &Client, schema: &String) -> Resu
 
 /// Returns whether the session is shared with other clients. Marks the session, and checks for the mark
 /// on a second connection, to which a pooler would likely assign the session that was used last; then,
-/// while the second one is in a transaction, again on the first. If the check fails, nothing is proven:
-/// returns false.
-async fn is_shared(target: &Target, client: &Client) -> bool {
+/// while the second one is in a transaction, again on the first.
+async fn is_shared(target: &Target, client: &Client) -> Result<bool, Error> {
     let mark = Uuid::new_v4().to_string();
-    let check = async {
-        client.query_typed(SESSION_MARK, &[text(&mark)]).await?;
-        let mut other = target.connect().await?;
-        let holding = match other.transaction().await {
-            Ok(holding) => holding,
-            // Postgres never refuses to begin; PgBouncer does in statement mode.
-            Err(error) => return Ok(error.code() == Some(&SqlState::PROTOCOL_VIOLATION)),
-        };
-        Ok::<_, Error>(is_marked(&holding, &mark).await? || !is_marked(client, &mark).await?)
+    client.query_typed(SESSION_MARK, &[text(&mark)]).await?;
+    let until = Instant::now() + SECOND_WITHIN;
+    let mut other = match timeout_at(until, target.connect()).await {
+        Ok(Ok(other)) => other,
+        // Postgres refuses it: the login may be limited to one connection.
+        Ok(Err(error)) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => {
+            return Ok(false);
+        }
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Ok(!is_marked(client, &mark).await?),
     };
-    matches!(tokio::time::timeout(CHECK_WITHIN, check).await, Ok(Ok(true)))
+    let holding = match timeout_at(until, other.transaction()).await {
+        Ok(Ok(holding)) => holding,
+        // Postgres never refuses to begin; PgBouncer does in statement mode.
+        Ok(Err(error)) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => return Ok(true),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Ok(!is_marked(client, &mark).await?),
+    };
+    Ok(is_marked(&holding, &mark).await? || !is_marked(client, &mark).await?)
 }
 
 async fn is_marked(client: &impl GenericClient, mark: &String) -> Result<bool, Error> {

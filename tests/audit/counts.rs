@@ -15,8 +15,7 @@ async fn a_put_that_is_not_committed_when_the_audit_recounts_is_counted() {
     let put = "SELECT outcome FROM paste_put('q', $1, NULL, 4, NULL)";
     writer.query_one(put, &[&hash("body")]).await.expect("put");
     let audit = stage.audit(&REPAIR_MOST).start();
-    stage.until_the_audit_waits().await;
-    writer.batch_execute("COMMIT").await.expect("commit");
+    stage.when_the_audit_waits(&writer, "COMMIT").await;
     let report = report_of(&audit.end().await, 0);
     assert_eq!((&report["wrong_counts"], &report["repaired"]), (&1.into(), &1.into()));
     assert_eq!(stage.count("SELECT ref_count::bigint FROM content").await, 2);
@@ -96,8 +95,7 @@ async fn content_that_is_put_again_while_the_audit_waits_for_its_row_stays() {
     let put = "SELECT outcome FROM paste_put('q', $1, NULL, 4, NULL)";
     writer.query_one(put, &[&hash("body")]).await.expect("put");
     let audit = stage.audit(&REPAIR_MOST).start();
-    stage.until_the_audit_waits().await;
-    writer.batch_execute("COMMIT").await.expect("commit");
+    stage.when_the_audit_waits(&writer, "COMMIT").await;
     let report = report_of(&audit.end().await, 0);
     assert_eq!(found(&report), 0, "its count is right by then: {report:#}");
     assert!(stage.store.has(&key) && stage.read("q").await.as_deref() == Some("body"));
@@ -147,18 +145,16 @@ async fn a_writer_that_locks_several_content_rows_is_never_the_victim_of_a_recou
         stage.put(code, code, Never).await;
     }
     stage.run_sql("UPDATE content SET ref_count = 3").await;
-    let lock = async |writer: &tokio_postgres::Client, order: &str| {
-        let lock = format!("SELECT FROM content ORDER BY content_hash {order} LIMIT 1 FOR UPDATE");
-        writer.batch_execute(&lock).await
+    let lock = |order: &str| {
+        format!("SELECT FROM content ORDER BY content_hash {order} LIMIT 1 FOR UPDATE")
     };
     let writer = connect(&stage.database_url).await;
     // Longer than the audit waits, so the audit gives up before Postgres looks for a deadlock.
-    writer.batch_execute("BEGIN; SET LOCAL deadlock_timeout = '600ms'").await.expect("begin");
-    lock(&writer, "DESC").await.expect("the last");
+    writer.batch_execute("BEGIN; SET LOCAL deadlock_timeout = '30s'").await.expect("begin");
+    writer.batch_execute(&lock("DESC")).await.expect("the last");
     let audit = stage.audit(&REPAIR_MOST).start();
-    stage.until_the_audit_waits().await;
-    lock(&writer, "ASC").await.expect("the first, when the audit has released it");
-    writer.batch_execute("COMMIT").await.expect("commit");
+    // It gets the first row when the audit has released it.
+    stage.when_the_audit_waits(&writer, &format!("{}; COMMIT", lock("ASC"))).await;
     report_of(&audit.end().await, 0);
     stage.assert_nothing_wrong().await;
 }

@@ -203,9 +203,7 @@ async fn a_page_that_is_repeated_queues_nothing_twice() {
     let lock = "BEGIN; SELECT FROM content ORDER BY content_hash DESC LIMIT 1 FOR UPDATE";
     other.batch_execute(lock).await.expect("lock");
     let audit = stage.audit(&["--repair", "--override-brake"]).start();
-    stage.until_the_audit_waits().await;
-    stage.run_sql(DISCONNECT).await;
-    other.batch_execute("ROLLBACK").await.expect("roll back");
+    stage.when_the_audit_waits(&other, &format!("{DISCONNECT}; ROLLBACK")).await;
     let report = report_of(&audit.end().await, 0);
     assert_eq!((&report["unreferenced_content"], &report["repaired"]), (&250.into(), &250.into()));
     assert_eq!((&report["objects_deleted"], stage.store.len()), (&250.into(), 0));

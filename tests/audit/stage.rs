@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, ops::Deref, time::Duration};
 
 use paste_cleanup::objects::Objects;
 use serde_json::Value;
+use tokio_postgres::Client;
 
 use crate::support::{memory_s3::MemoryS3, process::Ended, *};
 
@@ -77,12 +78,10 @@ impl Stage {
         self.count(sql).await
     }
 
-    /// Waits until the audit waits for a lock.
-    pub async fn until_the_audit_waits(&self) {
-        let waiting = "SELECT count(*) > 0 FROM pg_stat_activity
-                       WHERE datname = current_database() AND wait_event_type = 'Lock'
-                         AND application_name = 'cleanupctl audit'";
-        self.until("the audit waits for a lock", waiting).await;
+    /// Executes `sql` on the connection as soon as the audit waits for a lock, which it does for a second
+    /// only.
+    pub async fn when_the_audit_waits(&self, connection: &Client, sql: &str) {
+        self.when_it_waits("cleanupctl audit", 1, connection, sql).await;
     }
 }
 

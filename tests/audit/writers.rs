@@ -25,8 +25,7 @@ async fn an_upload_whose_writer_is_about_to_commit_is_waited_for_and_kept() {
     stage.store.put("key", 4, OLD);
     let writer = uncommitted_put(&stage, "p", "body", "key").await;
     let audit = stage.audit(&REPAIR_MOST).start();
-    stage.until_the_audit_waits().await;
-    writer.batch_execute("COMMIT").await.expect("commit");
+    stage.when_the_audit_waits(&writer, "COMMIT").await;
     let report = report_of(&audit.end().await, 0);
     assert_eq!(found(&report), 0, "{report:#}");
     assert!(stage.store.has("key") && stage.sentinels().await == 0);
@@ -38,8 +37,7 @@ async fn an_upload_whose_writer_rolls_back_while_the_audit_waits_is_an_orphan() 
     stage.store.put("key", 4, OLD);
     let writer = uncommitted_put(&stage, "p", "body", "key").await;
     let audit = stage.audit(&REPAIR_MOST).start();
-    stage.until_the_audit_waits().await;
-    writer.batch_execute("ROLLBACK").await.expect("roll back");
+    stage.when_the_audit_waits(&writer, "ROLLBACK").await;
     let report = report_of(&audit.end().await, 0);
     assert_eq!((&report["orphans"], &report["repaired"]), (&1.into(), &1.into()));
     assert!(!stage.store.has("key") && stage.sentinels().await == 1);
@@ -68,7 +66,7 @@ async fn a_writer_with_several_puts_in_a_transaction_is_never_the_victim_of_a_de
     // The writer has locked "b" and then needs "a"; the audit inserts in the order of the keys.
     let writer = uncommitted_put(&stage, "p", "b", "b").await;
     let audit = stage.audit(&REPAIR_MOST).start();
-    stage.until_the_audit_waits().await;
+    stage.when_the_audit_waits(&writer, "").await;
     let second = writer.query_one(PUT, &[&"q", &hash("a"), &"a"]).await;
     let code = second.as_ref().err().and_then(|error| error.code().cloned());
     assert_ne!(code, Some(SqlState::T_R_DEADLOCK_DETECTED));

@@ -150,7 +150,8 @@ pub fn missing(stats: &Stats, faults: &Stats, minutes: f64) -> Vec<Missing> {
 /// happens meanwhile. Faults that are missing are repeated.
 pub async fn complete(counted: &Counted<'_>, fleet: &Fleet, minutes: f64) {
     let give_up = Instant::now() + COMPLETE_WITHIN;
-    while Instant::now() < give_up {
+    // A soak that has failed need not continue.
+    while Instant::now() < give_up && counted.env.violations() == 0 {
         counted.env.faulty.resolved().await;
         let missing = counted.missing(minutes).await;
         if missing.as_ref().is_some_and(Vec::is_empty) {

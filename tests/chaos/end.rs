@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Usually seconds; a busy machine may need minutes.
-const DRAINS_WITHIN: Duration = Duration::from_secs(600);
+const DRAINS_WITHIN: Duration = Duration::from_secs(300);
 /// Expires all pastes that have an expiry time, instead of waiting for it.
 const EXPIRE: &str = "SELECT count(*) FROM (SELECT paste_expire_now(short_code) FROM pastes
                       WHERE expires_at > now() AND deletion_status = 'NOT_EXPIRED') AS expired";

@@ -89,6 +89,9 @@ async fn soak_until_signal(planned: Soak) -> bool {
         Ok(report) => report,
         Err(reason) => {
             eprintln!("chaos: {reason}");
+            for violation in env.store.seen.lock().expect("seen").iter().take(40) {
+                eprintln!("  {violation}");
+            }
             return false;
         }
     };

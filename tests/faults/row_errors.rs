@@ -70,22 +70,18 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
     }
     let worker = world.worker().await;
     let claim = claim_some(&worker, 10).await;
-    let mut other = connect(&world.database_url).await;
+    let other = connect(&world.database_url).await;
     // A long deadlock_timeout, so that Postgres cancels the worker's statement and not this one.
-    other.batch_execute("SET deadlock_timeout = '60s'").await.expect("set");
-    let transaction = other.transaction().await.expect("begin");
     let lock = "SELECT FROM content ORDER BY content_hash";
-    transaction.batch_execute(&format!("{lock} DESC LIMIT 1 FOR UPDATE")).await.expect("last");
+    let last = format!("SET deadlock_timeout = '60s'; BEGIN; {lock} DESC LIMIT 1 FOR UPDATE");
+    other.batch_execute(&last).await.expect("last");
     let decrementing = {
         let (worker, claim) = (worker.clone(), claim.clone());
         tokio::spawn(async move { worker.decrement(&claim).await })
     };
-    world.until_workers_wait(1).await;
-    transaction
-        .batch_execute(&format!("{lock} LIMIT 1 FOR UPDATE"))
-        .await
-        .expect("close the circle");
-    transaction.commit().await.expect("commit");
+    // Closes the circle within a second: the worker's session looks for a deadlock only once.
+    let circle = format!("{lock} LIMIT 1 FOR UPDATE; COMMIT");
+    world.when_a_worker_waits(&other, &circle).await;
     let decremented = decrementing.await.expect("join").expect("decremented after all");
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete");
     worker.finish(&claim, &objects, &Default::default()).await.expect("finish");

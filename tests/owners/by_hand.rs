@@ -59,15 +59,13 @@ async fn a_paste_reset_by_hand_after_its_decrement_does_not_regain_its_reference
 async fn a_decrement_waits_for_a_reset_by_hand_that_is_not_committed_yet() {
     let world = World::new().await;
     let (worker, claim) = shared(&world).await;
-    let mut by_hand = connect(&world.database_url).await;
-    let resetting = by_hand.transaction().await.expect("begin");
-    resetting.batch_execute(RESET).await.expect("reset");
+    let by_hand = connect(&world.database_url).await;
+    by_hand.batch_execute(&format!("BEGIN; {RESET}")).await.expect("reset");
     let decrementing = {
         let (worker, claim) = (Arc::clone(&worker), claim.clone());
         tokio::spawn(async move { carry_out(&worker, &claim).await })
     };
-    world.until_workers_wait(1).await;
-    resetting.commit().await.expect("commit");
+    world.when_a_worker_waits(&by_hand, "COMMIT").await;
     decrementing.await.expect("join");
     assert_eq!((world.count(KEEPS_REFERENCE).await, world.count(REF_COUNT).await), (1, 2));
     assert_ends_well(&world, &worker).await;

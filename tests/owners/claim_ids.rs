@@ -64,16 +64,12 @@ async fn ids_are_moved_only_after_a_claim_in_progress_has_ended() {
     let world = restored().await;
     // It has id 1, and takes more ids before it ends. Moving the sequence in between would hand them
     // out again.
-    let mut claiming = connect(&world.database_url).await;
-    let claim = claiming.transaction().await.expect("begin");
-    let insert = "INSERT INTO deletion_claims (worker, rows_claimed) VALUES (gen_random_uuid(), 1)";
-    claim.batch_execute(insert).await.expect("claim");
+    let claiming = connect(&world.database_url).await;
+    let insert =
+        "INSERT INTO deletion_claims (worker, rows_claimed) VALUES (gen_random_uuid(), 1);";
+    claiming.batch_execute(&format!("BEGIN; {insert}")).await.expect("claim");
     let starting = world.program("cleanup-worker").args(&["run"]).start();
-    world.until_workers_wait(1).await;
-    for _ in 0..4 {
-        claim.batch_execute(insert).await.expect("claim");
-    }
-    claim.rollback().await.expect("roll back");
+    world.when_a_worker_waits(&claiming, &format!("{} ROLLBACK", insert.repeat(4))).await;
     let ended = starting.end().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     assert_eq!(

@@ -70,9 +70,21 @@ async fn when_no_paste_can_be_claimed_the_run_reports_it_once_and_stops() {
 async fn a_signal_ends_the_search_for_unclaimable_rows() {
     let world = World::new().await;
     add_constraint_violated_by(&world, 3000, 1).await;
+    // The last two thousand wait until the signal is sent.
+    world
+        .run_sql(
+            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$
+             BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$;
+             CREATE TRIGGER wait BEFORE UPDATE ON pastes FOR EACH ROW
+                 WHEN (OLD.short_code > 'p00001000') EXECUTE FUNCTION wait()",
+        )
+        .await;
+    let holder = connect(&world.database_url).await;
+    holder.batch_execute("SELECT pg_advisory_lock(1)").await.expect("hold");
     let mut worker = world.program("cleanup-worker").args(&["run", "--batch-size", "100"]).start();
     worker.until_it_logs("cannot be claimed").await;
     worker.signal(Signal::TERM);
+    holder.batch_execute("SELECT pg_advisory_unlock(1)").await.expect("let go");
     let ended = worker.end().await;
     assert!(matches!(ended.code(), 1 | 3), "{}", ended.stderr());
     assert!(world.count(ALL).await < 3000, "it stopped before the end");

@@ -19,6 +19,8 @@ pub enum Fault {
     LoseAnswerOf(&'static str),
     /// It does not reach the server; the connection is cut.
     CutBefore(&'static str),
+    /// The server executes it; the answer is lost, and the outage begins before the caller knows.
+    DownAfter(&'static str),
     /// Neither it nor any later request reaches the server; the connection stays open.
     Swallow(&'static str),
 }
@@ -66,7 +68,7 @@ impl Proxy {
         let port = listener.local_addr().expect("address").port();
         let state = Arc::new(Mutex::new(State::default()));
         let ((up, seen), (cuts, now)) = (watch::channel(true), watch::channel(()));
-        let (upstream, shared) = (upstream.to_string(), Arc::clone(&state));
+        let (upstream, shared, down) = (upstream.to_string(), Arc::clone(&state), up.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if !*seen.borrow() {
@@ -75,7 +77,8 @@ impl Proxy {
                 let mut cuts = Cuts { up: seen.clone(), now: now.clone() };
                 cuts.now.mark_unchanged();
                 let (upstream, shared) = (upstream.clone(), Arc::clone(&shared));
-                tokio::spawn(async move { forward(client, &upstream, shared, cuts).await });
+                let down = down.clone();
+                tokio::spawn(async move { forward(client, &upstream, shared, cuts, down).await });
             }
         });
         Self { port, state, up, cuts }
@@ -150,7 +153,13 @@ pub fn address_of(url: &str) -> String {
     rest.split('/').next().expect("an address").to_string()
 }
 
-async fn forward(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mut cuts: Cuts) {
+async fn forward(
+    client: TcpStream,
+    upstream: &str,
+    state: Arc<Mutex<State>>,
+    mut cuts: Cuts,
+    up: watch::Sender<bool>,
+) {
     let Ok(server) = TcpStream::connect(upstream).await else {
         return;
     };
@@ -174,6 +183,11 @@ async fn forward(client: TcpStream, upstream: &str, state: Arc<Mutex<State>>, mu
                 }
                 Some(Fault::LoseAnswerOf(_)) => {
                     to_server.write_all(&buffer[..read]).await.ok()?;
+                    return Some(to_server);
+                }
+                Some(Fault::DownAfter(_)) => {
+                    to_server.write_all(&buffer[..read]).await.ok()?;
+                    up.send_replace(false);
                     return Some(to_server);
                 }
                 None => to_server.write_all(&buffer[..read]).await.ok()?,
@@ -242,7 +256,10 @@ impl State {
 
 impl Fault {
     fn matches(&self, request: &[u8]) -> bool {
-        let (Self::LoseAnswerOf(text) | Self::CutBefore(text) | Self::Swallow(text)) = self;
+        let (Self::LoseAnswerOf(text)
+        | Self::CutBefore(text)
+        | Self::DownAfter(text)
+        | Self::Swallow(text)) = self;
         request.windows(text.len()).any(|window| window == text.as_bytes())
     }
 }

@@ -116,7 +116,7 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
 
 /// Waits until a server that was just started accepts connections.
 pub async fn until_it_listens(port: u16) {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
             return;
         }

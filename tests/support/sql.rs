@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, types::ToSql};
 
 use super::World;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl World {
     pub async fn count(&self, sql: &str) -> i64 {
@@ -33,6 +35,37 @@ impl World {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("never happened: {what}");
+    }
+
+    /// Executes `sql` on the connection as soon as this number of statements of programs whose
+    /// application_name is LIKE `program` wait for a lock. The server itself waits for that, so that
+    /// their lock_timeout is not over before the test has noticed.
+    pub async fn when_it_waits(
+        &self,
+        program: &str,
+        statements: usize,
+        connection: &Client,
+        sql: &str,
+    ) {
+        let waits = format!(
+            "DO $$
+             BEGIN
+                 WHILE (SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+                        WHERE NOT granted AND datname = current_database()
+                          AND application_name LIKE '{program}') < {statements} LOOP
+                     PERFORM pg_sleep(0.005);
+                     PERFORM pg_stat_clear_snapshot();
+                 END LOOP;
+             END $$;
+             {sql}"
+        );
+        let done = tokio::time::timeout(TIMEOUT, connection.batch_execute(&waits)).await;
+        done.expect("the program never waits for a lock").expect(sql);
+    }
+
+    /// Executes `sql` on the connection as soon as a worker waits for a lock.
+    pub async fn when_a_worker_waits(&self, connection: &Client, sql: &str) {
+        self.when_it_waits("cleanup-worker%", 1, connection, sql).await;
     }
 
     /// Waits until this number of workers' statements wait for a lock in this database.

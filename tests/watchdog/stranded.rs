@@ -72,7 +72,8 @@ async fn rows_without_a_claim_are_reset_exactly_as_the_two_hour_statement_would(
             "UPDATE pastes SET
                 deletion_status = (ARRAY['NOT_EXPIRED', 'DELETION_IN_PROGRESS', 'DELETED'])
                                   [1 + (random() * 2)::int],
-                deletion_initiated_at = now() - random() * interval '4 hours'",
+                deletion_initiated_at = now() - random() * interval '100 minutes'
+                                        - (random() * 2)::int * interval '130 minutes'",
         )
         .await;
     let by_the_statement = "

@@ -10,7 +10,7 @@ use super::{put, put_result, support::*, until_it_waits};
 async fn hold_content_deletes(world: &World) -> oneshot::Sender<()> {
     world
         .run_sql(
-            "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
+            "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$
              BEGIN PERFORM pg_advisory_xact_lock(1); RETURN OLD; END $$;
              CREATE TRIGGER hold BEFORE DELETE ON content FOR EACH ROW EXECUTE FUNCTION hold()",
         )
@@ -66,10 +66,7 @@ async fn a_decrement_that_waited_for_a_put_keeps_the_content() {
         let (worker, claim) = (worker.clone(), claim.clone());
         async move { worker.decrement(&claim).await.expect("decrement") }
     });
-    let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = current_database()
-                 AND cardinality(pg_blocking_pids(pid)) > 0";
-    world.until("the decrement waits for the put", waits).await;
-    writing.batch_execute("COMMIT").await.expect("commit");
+    world.when_a_worker_waits(&writing, "COMMIT").await;
     let decremented = decrementing.await.expect("decrement");
     assert_eq!((decremented.unreferenced.len(), decremented.drift), (0, 0));
     let objects = worker.delete_objects(&claim, &decremented).await.expect("delete objects");

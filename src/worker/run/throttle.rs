@@ -15,8 +15,10 @@ use crate::{
 };
 
 const REPLICA_LAG: &str = sql!("run/replica_lag");
-/// How often the lag of the standbys is read, and how long that may take.
+/// How often the lag of the standbys is read.
 const LAG_CHECK: Duration = Duration::from_secs(1);
+/// How long that may take: a primary under load, for which throttling is meant, answers late.
+const LAG_TIMEOUT: Duration = Duration::from_secs(10);
 /// While nothing is in flight: how often the backlog is checked.
 const DUE_CHECK: Duration = Duration::from_secs(10);
 /// The other reasons can come and go meanwhile.
@@ -104,17 +106,23 @@ impl Throttle {
     }
 
     /// A failure to read the lag is neither an outage nor a reason to wait: if Postgres is unavailable,
-    /// the claim that follows reports it.
+    /// the claim that follows reports it. No answer in time proves nothing: the last lag counts.
     async fn read_lag(&mut self, worker: &Worker, in_flight: &InFlight) {
-        let read = timeout(LAG_CHECK, replica_lag(worker));
+        let read = timeout(LAG_TIMEOUT, replica_lag(worker));
         let Some(read) = in_flight.unless_stopped(read).await else {
             return;
         };
-        let too_long = |_| PgError::Timeout(deadpool_postgres::TimeoutType::Recycle);
-        let (hidden, lag) = read.map_err(too_long).flatten().unwrap_or_else(|error| {
-            debug!("could not read the lag of the standbys: {}", describe_pool(&error));
-            (0, None)
-        });
+        let (hidden, lag) = match read {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => {
+                debug!("could not read the lag of the standbys: {}", describe_pool(&error));
+                (0, None)
+            }
+            Err(_) => {
+                debug!("could not read the lag of the standbys within {LAG_TIMEOUT:?}");
+                (0, self.lag)
+            }
+        };
         self.lag = lag;
         self.lag_checked = Some(Instant::now());
         if hidden > 0 && !self.hidden_logged {

@@ -23,7 +23,7 @@ use crate::{
 
 /// How long to wait for a finish before the decrement, which retries because it is refused.
 const REFUSED_FOR: Duration = Duration::from_millis(80);
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Also expires the lease of an ended claim, which gets no heartbeats any more.
 const EXPIRE_LEASE: &str =
     "UPDATE deletion_claims SET heartbeat_at = now() - interval '3 hours' WHERE id = $1";
