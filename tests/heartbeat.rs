@@ -38,7 +38,7 @@ async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     }
     s3.let_go();
     let summary = running.await.expect("run");
-    assert_eq!((summary.rows_deleted, summary.claims_lost), (1, 0));
+    assert_eq!((summary.rows_deleted, summary.leases_lost), (1, 0));
     world.assert_drained().await;
 }
 
@@ -162,7 +162,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     }
     s3.let_go();
     let summary = running.await.expect("run");
-    assert_eq!((summary.claims_lost, summary.rows_deleted), (1, 1), "lost, then claimed again");
+    assert_eq!((summary.leases_lost, summary.rows_deleted), (1, 1), "lost, then claimed again");
     world.assert_drained().await;
 }
 
@@ -252,6 +252,6 @@ async fn the_lease_of_a_claim_starts_after_its_wait_for_the_lock() {
         "its time starts after the wait, not after {waited:?}"
     );
     let summary = drain(&worker).await;
-    assert_eq!((summary.claims_lost, summary.rows_deleted), (0, 1), "released and deleted");
+    assert_eq!((summary.leases_lost, summary.rows_deleted), (0, 1), "released and deleted");
     world.assert_drained().await;
 }

@@ -169,7 +169,7 @@ async fn assert_alerts(prometheus: &Prometheus) {
         prometheus.until(&format!("ALERTS{{alertname='{alert}', alertstate='{state}'}}")).await;
     }
     let active = prometheus.query("ALERTS").await;
-    for alert in ["CleanupWatchdogDown", "CleanupFiguresStale", "CleanupOverdue", "CleanupBrake"] {
+    for alert in ["CleanupWatchdogDown", "CleanupSnapshotStale", "CleanupOverdue", "CleanupBrake"] {
         assert!(!active.iter().any(|seen| seen["metric"]["alertname"] == alert), "{active:#?}");
     }
     for rule in prometheus.rules().await {

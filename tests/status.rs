@@ -160,7 +160,10 @@ async fn times_in_the_future_and_at_minus_infinity_are_named_and_no_age_is_negat
         );
         let watchdog = (&seen["watchdog_s_ago"], &seen["watchdog_in_the_future"]);
         assert_eq!(watchdog, (&0.0.into(), &true.into()));
-        assert_eq!((&seen["backlog"], &seen["expired_since_ever"]), (&2.into(), &true.into()));
+        assert_eq!(
+            (&seen["backlog"], &seen["expired_at_minus_infinity"]),
+            (&2.into(), &true.into())
+        );
         let text = screen(&world).await.stdout();
         assert!(text.contains("in the future") && text.contains("-infinity"), "{text}");
         assert!(!text.contains(" -31"), "no age is negative: {text}");

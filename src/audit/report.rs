@@ -96,7 +96,7 @@ pub struct Report {
     /// The position to resume at, if it did not reach the end.
     pub position: Option<String>,
     /// The command that resumes there.
-    pub go_on: Option<String>,
+    pub resume_command: Option<String>,
     pub repair: bool,
 
     pub objects: u64,

@@ -122,7 +122,7 @@ impl Audit {
             () = shutdown.stop.cancelled() => return Ok(3),
         };
         let mut report = audit.run(&shutdown).await;
-        report.go_on = report.position.as_ref().map(|position| self.command(position));
+        report.resume_command = report.position.as_ref().map(|position| self.command(position));
         print(self.format, &report, show);
         if let Some(error) = &report.error {
             eprintln!("cleanupctl: {error}");
@@ -230,7 +230,7 @@ fn verdict(report: &Report) -> String {
         (found, 0) => format!("{}, all repaired", findings(found)),
         (_, left) => format!("{} not repaired", findings(left)),
     };
-    match &report.go_on {
+    match &report.resume_command {
         Some(command) => format!("incomplete, so far {verdict}; resume with: {command}"),
         None => verdict,
     }

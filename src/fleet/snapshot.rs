@@ -17,7 +17,7 @@ pub struct Snapshot {
     pub backlog_estimated: bool,
     pub oldest_overdue_s: Option<f64>,
     /// Some due pastes have `expires_at` = -infinity, and therefore no age.
-    pub expired_since_ever: bool,
+    pub expired_at_minus_infinity: bool,
     pub in_progress: i64,
     pub open_claims: i64,
     pub stuck_claims: i64,
@@ -60,7 +60,7 @@ impl Snapshot {
             backlog: due,
             backlog_estimated: estimated,
             oldest_overdue_s: row.get("oldest_overdue_s"),
-            expired_since_ever: row.get("expired_since_ever"),
+            expired_at_minus_infinity: row.get("expired_at_minus_infinity"),
             in_progress: row.get("in_progress"),
             open_claims: row.get("open_claims"),
             stuck_claims: row.get("stuck_claims"),

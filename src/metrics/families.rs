@@ -21,7 +21,11 @@ pub(super) const COUNTERS: [Counter; 15] = [
     plain("cleanup_freed_bytes_total", "freed_bytes", "Size of the objects deleted from S3."),
     plain("cleanup_batches_total", "batches", "Batches finished."),
     plain("cleanup_pastes_reset_total", "pastes_reset", "Pastes in claims that were reset."),
-    plain("cleanup_claims_lost_total", "claims_lost", "Claims of live workers that were reset."),
+    plain(
+        "cleanup_leases_lost_total",
+        "leases_lost",
+        "Leases that live workers lost: their claims were reset.",
+    ),
     plain(
         "cleanup_claims_without_lock_total",
         "claims_without_lock",
@@ -210,7 +214,7 @@ pub(super) const GAUGES: [Gauge; 15] = [
         |fleet| fleet.audit_findings_left.map(|findings| findings as f64),
     ),
     gauge(
-        "cleanup_figures_timestamp_seconds",
+        "cleanup_snapshot_timestamp_seconds",
         "When this snapshot of the fleet was taken.",
         |fleet| Some(fleet.now_s),
     ),

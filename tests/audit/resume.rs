@@ -25,7 +25,7 @@ async fn stage() -> (Stage, BTreeSet<String>) {
 
 /// Runs the command that an audit printed.
 async fn resume(stage: &Stage, report: &Value) -> Value {
-    let command = report["go_on"].as_str().expect("a command");
+    let command = report["resume_command"].as_str().expect("a command");
     let mut words = command.split(' ');
     assert_eq!((words.next(), words.next()), (Some("cleanupctl"), Some("audit")), "{command}");
     let words: Vec<&str> = words.chain(["--list", "1000"]).collect();

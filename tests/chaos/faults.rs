@@ -257,15 +257,15 @@ fn mood(kind: Kind, rng: &mut fastrand::Rng) -> Mode {
 
 async fn disturb_s3(env: &Environment, planned: &Planned, mood: Mode) -> bool {
     let _alone = env.mood.lock().await;
-    let figures = &env.faulty.stats;
-    let before = figures.touched.load(Relaxed);
+    let stats = &env.faulty.stats;
+    let before = stats.touched.load(Relaxed);
     // Keys that are refused long enough become dead letters.
     let (share, lasts) = match mood {
         Mode::Refusing { .. } => (1.0, planned.lasts + Duration::from_secs(3)),
         _ => (0.6, planned.lasts),
     };
     env.faulty.sometimes(share, planned.seed, mood);
-    let hit = last(lasts, || figures.touched.load(Relaxed) > before).await;
+    let hit = last(lasts, || stats.touched.load(Relaxed) > before).await;
     env.calm_s3();
     hit
 }

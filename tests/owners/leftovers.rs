@@ -77,7 +77,10 @@ async fn pastes_that_another_client_deletes_during_a_batch_are_counted_and_logge
     let delete = "DELETE FROM pastes WHERE short_code IN ('p3', 'p4')";
     let ended = run_with_sql_during_its_batch(&world, Mode::Normal, delete).await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert_eq!((&ended.json()["rows_deleted"], &ended.json()["rows_gone"]), (&8.into(), &2.into()));
+    assert_eq!(
+        (&ended.json()["rows_deleted"], &ended.json()["rows_deleted_by_others"]),
+        (&8.into(), &2.into())
+    );
     let stderr = ended.stderr();
     assert!(
         stderr.contains("another program deleted 2 of its pastes") && stderr.contains("p3"),

@@ -6,7 +6,7 @@ SELECT
     (SELECT extract(epoch FROM now() - greatest(expires_at, 'epoch'))::float8 FROM pastes
      WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) <= now()
        AND expires_at <= now()
-       -- These have no age; expired_since_ever reports them.
+       -- These have no age; expired_at_minus_infinity reports them.
        AND coalesce(retry_at, expires_at) > '-infinity' AND expires_at > '-infinity'
        AND (NOT EXISTS (SELECT FROM cleanup_unclaimable WHERE retry_at > now())
             OR ((SELECT u.retry_at FROM cleanup_unclaimable u
@@ -14,7 +14,7 @@ SELECT
      ORDER BY coalesce(retry_at, expires_at) LIMIT 1) AS oldest_overdue_s,
     EXISTS (SELECT FROM pastes
             WHERE deletion_status = 'NOT_EXPIRED' AND coalesce(retry_at, expires_at) = '-infinity'
-              AND expires_at <= now()) AS expired_since_ever,
+              AND expires_at <= now()) AS expired_at_minus_infinity,
     (SELECT count(*) FROM pastes
      WHERE retry_at > now() AND retry_at < 'infinity' AND deletion_status = 'NOT_EXPIRED')
         AS backing_off,

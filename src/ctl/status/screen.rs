@@ -61,7 +61,7 @@ fn fleet(overview: &Overview, trend: Option<&Trend>) -> String {
     let snapshot = &overview.snapshot;
     let about = if snapshot.backlog_estimated { "about " } else { "" };
     let ago = |then: Option<f64>| then.map_or("never".into(), |then| age(snapshot.now_s - then));
-    let overdue = match snapshot.expired_since_ever {
+    let overdue = match snapshot.expired_at_minus_infinity {
         true => "-infinity".into(),
         false => snapshot.oldest_overdue_s.map_or("nothing overdue".into(), span),
     };

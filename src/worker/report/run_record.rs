@@ -103,7 +103,7 @@ impl RunRecord {
     fn stats_by_name(&self, stats: &Stats, because: Option<&str>) -> String {
         let mut named = Map::new();
         for (name, count) in [
-            ("claims_lost", stats.lost),
+            ("leases_lost", stats.lost),
             ("claims_without_lock", stats.without_lock),
             ("evictions_failed", stats.evictions_failed),
         ] {

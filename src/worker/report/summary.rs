@@ -118,10 +118,10 @@ pub struct Summary {
     pub rows_per_second: f64,
     pub rows_failed: u64,
     /// Pastes of this run's batches that another program deleted meanwhile.
-    pub rows_gone: u64,
+    pub rows_deleted_by_others: u64,
     pub claims_reset_at_start: u64,
     pub claims_released: u64,
-    pub claims_lost: u64,
+    pub leases_lost: u64,
     pub drift_repaired: u64,
     pub claims_without_lock: u64,
     pub evictions_failed: u64,

@@ -18,10 +18,10 @@ pub fn show(summary: &Summary) -> String {
     );
     for (number, what) in [
         (summary.rows_failed, "pastes that could not be deleted in this run"),
-        (summary.rows_gone, "claimed pastes that another program deleted"),
+        (summary.rows_deleted_by_others, "claimed pastes that another program deleted"),
         (summary.claims_reset_at_start, "claims of dead workers reset at the start"),
         (summary.claims_released, "claims released before they were finished"),
-        (summary.claims_lost, "claims lost: reset by a watchdog while this worker had them"),
+        (summary.leases_lost, "claims lost: reset by a watchdog while this worker had them"),
         (summary.drift_repaired, "wrong ref_counts repaired"),
         (summary.claims_without_lock, "claims made without the Redis lock"),
         (summary.evictions_failed, "batches not evicted from the cache"),
