@@ -18,7 +18,8 @@ WITH RECURSIVE in_progress (claim_id) AS (
     SELECT short_code FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND claim_id IS NULL AND expires_at <= now()
       AND (deletion_initiated_at < now() - $1::float8 * interval '1 second'
-           OR (retry_at > deletion_initiated_at AND retry_at < 'infinity'))
+           OR (retry_at > deletion_initiated_at AND retry_at < 'infinity'
+               AND starts_with(last_error, 'waits for its content row')))
     LIMIT $2::bigint
 ), of_ended_claims AS (
     SELECT pastes.short_code
