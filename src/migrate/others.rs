@@ -28,7 +28,8 @@ pub async fn owner_triggers(client: &Client) -> Result<Vec<String>, Error> {
     rows.iter().map(|row| row.try_get("what")).collect()
 }
 
-/// Returns what about the tables slows the cleanup down or can lose its work, without stopping it.
+/// Returns the properties of the tables that slow the fleet down or can lose its work, without
+/// stopping it.
 pub async fn table_warnings(client: &Client) -> Result<Vec<Problem>, Error> {
     let rows = client.query(TABLE_WARNINGS, &[]).await?;
     Ok(rows.iter().map(Problem::from).collect())

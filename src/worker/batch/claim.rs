@@ -1,5 +1,5 @@
-//! Step 2: claim due pastes. One statement marks them as DELETION_IN_PROGRESS and inserts the claim row,
-//! which is their lease.
+//! Step 2: claim due pastes. One statement marks them as DELETION_IN_PROGRESS and inserts the claim
+//! row, which is their lease.
 //!
 //! In: how many pastes, due from when on. Out: a [`Claim`], or nothing to claim. A crash before the
 //! commit leaves nothing; after it, a claim that the watchdog resets when its lease expires.
@@ -58,8 +58,7 @@ pub struct Wanted {
 /// Why nothing was claimed.
 #[derive(thiserror::Error, Debug)]
 pub enum ClaimError {
-    /// Whether the claim was committed is unknown until the unconfirmed claims
-    /// are released.
+    /// The claim may have been committed; if so, it is an unconfirmed claim.
     #[error("claiming failed: {}", describe_pool(.0))]
     Postgres(#[from] PgError),
     /// The database was migrated while this worker ran.
@@ -95,7 +94,7 @@ impl From<tokio_postgres::Error> for ClaimError {
 }
 
 impl ClaimError {
-    /// Waiting does not help: a missing privilege, for example, or another schema.
+    /// Returns whether waiting cannot help: a missing privilege, for example, or another schema.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_permanent(error),
@@ -108,7 +107,7 @@ impl ClaimError {
         }
     }
 
-    /// Perhaps only some rows fail: a claim row by row can tell.
+    /// Returns whether single rows may be the cause, so that a claim row by row is worthwhile.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
@@ -198,7 +197,8 @@ impl ClaimStep {
         claimed
     }
 
-    /// All at once; when Postgres refuses that, row by row, until something is claimed.
+    /// Claims a whole batch. If Postgres refuses to mark some row, claims row by row, and repeats
+    /// while every candidate is unclaimable.
     async fn claim_in_turn(
         &self,
         client: &mut Client,
@@ -223,7 +223,8 @@ impl ClaimStep {
         over || self.shutdown.stop.is_cancelled()
     }
 
-    /// First in a claim's transaction: its settings, and its turn.
+    /// Begins the transaction of a claim: sets its timeout and planner switches, takes the worker's
+    /// advisory lock, and checks that schema and bucket have not changed.
     async fn begin_claim<'a>(
         &self,
         client: &'a mut Client,
@@ -296,7 +297,8 @@ fn marked(rows: &[Row]) -> i64 {
     i64::try_from(marked.count()).unwrap_or(i64::MAX)
 }
 
-/// A claim recognises its rows by its id and its time.
+/// Returns an error if a trigger changed `deletion_initiated_at`: a claim recognises its rows by
+/// its id and this time.
 fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
     match rows.iter().all(|row| row.get::<_, Option<bool>>("is_timed") == Some(true)) {
         true => Ok(()),

@@ -65,12 +65,13 @@ impl DecrementStep {
         Self { pool, retry, fail_rows, missing, tally, blame: Blame::default() }
     }
 
-    /// Lets this run delete pastes although their content is missing, or not.
+    /// Turns the brake for missing content off (`--override-brake`) or on.
     pub fn ignore_missing_content(&self, is_ignored: bool) {
         self.missing.ignore(is_ignored);
     }
 
-    /// One short READ COMMITTED transaction, fenced first. Done already: goes on from the record.
+    /// Decrements in one short READ COMMITTED transaction whose first write is the fence. If an
+    /// earlier try was committed, returns what that try recorded.
     pub async fn run(&self, claim: &Claim) -> Result<Decremented, StepError> {
         let last = LastTry::default();
         let attempt = |mode| self.try_decrement(claim, mode, &last);
@@ -156,8 +157,8 @@ impl DecrementStep {
         Ok(())
     }
 
-    /// The content rows are locked. Checks, in a later statement, which of those that would be deleted other
-    /// pastes still reference.
+    /// Plans the new count of each locked content row. Runs after the statement that locks them, so
+    /// that its snapshot shows every paste that still references content that would be deleted.
     async fn plan(
         &self,
         transaction: &Transaction<'_>,

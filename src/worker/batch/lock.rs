@@ -47,7 +47,8 @@ pub struct Lock {
     key: String,
     ttl: Duration,
     when_unavailable: WhenUnavailable,
-    /// The token of a lock that could not be released: the next one to be taken replaces it.
+    /// The token of a lock that could not be released; the next acquisition deletes that lock
+    /// first.
     left_behind: Arc<Mutex<String>>,
     /// Where waits are counted.
     tally: Arc<Tally>,
@@ -60,7 +61,7 @@ pub enum Turn {
     Held(String),
     /// Go on without it, for this reason.
     Without(String),
-    /// Not without it (`lock.when_unavailable` is "wait"), and Redis stayed away.
+    /// Redis is unavailable, and `lock.when_unavailable` is "wait".
     Unavailable(String),
     /// Asked to stop while waiting, or out of time.
     Stopped,

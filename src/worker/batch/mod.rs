@@ -53,7 +53,8 @@ use crate::{
     telemetry,
 };
 
-/// On top of a step's own deadline, before its claim gets no more heartbeats.
+/// Added to the deadline of a step. A step that takes longer is stuck, and its claim gets no more
+/// heartbeats.
 const SLACK: Duration = Duration::from_secs(15);
 
 /// What the steps are made of.

@@ -27,8 +27,8 @@ use crate::{
 const OWN_CLAIM: &str = sql!("claim/lock_own");
 const TURN: &str = sql!("claim/lock_worker");
 const OPEN_CLAIMS: &str = sql!("claim/of_worker");
-/// A claim that cannot be released within this is left until the dependencies are available again, or until the
-/// end of the run: see [`Release::everything`].
+/// A claim that cannot be released within this is left until the dependencies are available again,
+/// or until the end of the run: see [`Release::everything`].
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Releases claims of one worker.

@@ -1,5 +1,5 @@
-//! Retrying a step. Whether a commit whose answer was lost happened is not guessed: the claim row is read
-//! back under its lock, and the step goes on from there.
+//! Retries a step. If the answer to a COMMIT was lost, the claim row is read back under its lock to
+//! learn whether the commit happened, and the step continues accordingly.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -38,7 +38,8 @@ pub(in crate::worker) enum Mode {
 /// Why one try of a step did not succeed.
 #[derive(Debug)]
 pub(in crate::worker) enum TryError {
-    /// The fence matched nothing: lost, or done already by a transaction whose answer was lost.
+    /// The fence matched no row: the lease is lost, or an earlier try was committed and its answer
+    /// was lost.
     NotFenced,
     /// Not as many rows were written as the claim has: a try row by row finds out which.
     Unaccounted,
@@ -58,7 +59,7 @@ impl<E: Into<PgError>> From<E> for TryError {
 }
 
 impl TryError {
-    /// From a search for bad rows; `name` tells which pastes a unit stands for.
+    /// Converts the error of a bisection. `name` returns the short codes of a unit.
     pub fn from_search<T>(error: ApplyError<T>, name: impl Fn(&T) -> Vec<String>) -> Self {
         match error {
             ApplyError::Postgres(error) => error.into(),
@@ -66,7 +67,7 @@ impl TryError {
         }
     }
 
-    /// From a write to all rows at once.
+    /// Converts the error of a write to all rows at once.
     pub fn from_refusal(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Postgres(error) => error.into(),
@@ -74,7 +75,7 @@ impl TryError {
         }
     }
 
-    /// Perhaps only some rows fail: a try row by row can tell.
+    /// Returns whether single rows may be the cause, so that a try row by row is worthwhile.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Unaccounted => true,
@@ -119,8 +120,9 @@ pub(in crate::worker) struct ClaimState {
     pub finished: Option<u64>,
 }
 
-/// What the last try to reach its COMMIT did, for what the claim row does not record. If the step turns
-/// out to be done, that try did it: none gets past the fence after one that was committed.
+/// Remembers what the latest try was about to commit, as far as the claim row does not record it
+/// (failed rows, drift). If the read-back shows that the step is done, that try committed it: the
+/// fence stops every try after a committed one.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct LastTry<T>(Mutex<T>);
 

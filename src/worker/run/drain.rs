@@ -1,5 +1,6 @@
 //! The drain loop: claim, start the batch's steps as a task, claim the next while batches are in flight;
-//! stop when nothing is due, or when something asks for it.
+//! stop when nothing is due, or when a stop check (signal, deadline, limit, pause, brake) requires
+//! it.
 
 use std::{
     sync::Arc,

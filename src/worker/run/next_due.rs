@@ -1,4 +1,5 @@
-//! What is left? "Drained" is concluded from a plain query: no low-water mark, no SKIP LOCKED.
+//! Queries what is due next, and what is left. "Drained" is concluded from a plain query: no
+//! low-water mark, no SKIP LOCKED.
 
 use std::time::Duration;
 
@@ -27,13 +28,13 @@ const MOST_DUE_COUNTED: i32 = 1_000_000;
 pub(super) enum NextDue {
     /// Rows are due; the class of the first one.
     Due { class: i16 },
-    /// Nothing is due, but a row that backs off soon is.
+    /// Nothing is due yet; the first row that backs off comes due after this time.
     DueIn(Duration),
     /// Nothing is due.
     Nothing,
 }
 
-/// Returns what is due next, claimed or not.
+/// Returns what is due next, including rows in claims that are not committed yet.
 pub(super) async fn next_due(worker: &Worker) -> Result<NextDue, PgError> {
     let client = worker.pool.get().await?;
     let query = client.prepare_cached(NEXT_DUE).await?;

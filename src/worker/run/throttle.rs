@@ -50,8 +50,8 @@ pub(super) struct Hold {
 }
 
 impl Throttle {
-    /// Delays the next claim by the time that `pastes` take at the maximum rate. Counted from when they
-    /// were asked for, so that a claim's own time is part of it; the first claim connects, too.
+    /// Delays the next claim by the time that `pastes` take at the maximum rate. That time counts
+    /// from the start of the claim; for the first claim, which also connects, from its end.
     pub fn claimed(&mut self, pastes: usize, requested_at: Instant, max_rate: u32) {
         if max_rate > 0 {
             let from = self.next_claim.map_or_else(Instant::now, |_| requested_at);

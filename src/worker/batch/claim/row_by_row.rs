@@ -1,6 +1,7 @@
-//! A claim after Postgres refused to mark a batch. A row that cannot be marked (it violates the owner's
-//! NOT VALID constraint, or a trigger raises an error or undoes the UPDATE) must not stop all claims. It is found by bisection
-//! and recorded in `cleanup_unclaimable`, because nothing can be recorded in the row itself.
+//! Claims row by row, after Postgres refused to mark a batch. A row that cannot be marked (it
+//! violates the owner's NOT VALID constraint, or a trigger raises an error or undoes the UPDATE)
+//! must not stop all claims. It is found by bisection and recorded in `cleanup_unclaimable`,
+//! because nothing can be recorded in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::{Row, types::ToSql};
@@ -43,8 +44,8 @@ pub(in crate::worker) enum Found {
 }
 
 impl ClaimStep {
-    /// Claims some of the pastes that came due last and never failed. Without the Redis lock: other claims
-    /// take the longest overdue.
+    /// Claims a few pastes that came due last and never failed. Takes no Redis lock: other claims
+    /// start at the other end of the backlog.
     pub async fn newest_due(&self) -> Result<Option<Claim>, ClaimError> {
         let mut client = self.pool.get().await?;
         match self.claim_among(&mut client, NEWEST, &[&NEWEST_TRIED, &0]).await? {
