@@ -206,7 +206,8 @@ async fn end_claim(
         warn!(
             claim = id,
             stranded,
-            "claim {id}: {} could not be reset; a later sweep tries again",
+            "claim {id}: {} could not be reset (locked by other transactions, or a trigger refuses \
+             or swallows the UPDATE); a later sweep tries again",
             counted(stranded, "paste")
         );
     }

@@ -36,7 +36,7 @@ const LOCK_TO_CHANGE: &str = concat!(sql!("finish/lock_rows"), "NO KEY UPDATE SK
 const TRIES: usize = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-const LOCKED: &str = "another transaction holds its row locked";
+const LOCKED: &str = "another transaction has locked its row";
 /// The batch's rows, by what can be done with them.
 #[derive(Debug, Default)]
 struct Rows {
@@ -240,7 +240,8 @@ fn log_kept(claim: i64, kept: &[(String, String)]) {
         warn!(
             claim,
             s3_key = ?key,
-            "claim {claim} keeps the pending delete of {key:?}: its paste {owner:?} cannot be changed now"
+            "claim {claim} keeps the pending object delete of {key:?}: paste {owner:?} cannot be \
+             changed now (deleted, locked, or refused by a trigger); a later sweep tries again"
         );
     }
 }
