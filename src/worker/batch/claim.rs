@@ -70,11 +70,14 @@ pub enum ClaimError {
     #[error("claiming failed: {0}")]
     Unreadable(#[from] Unreadable),
     /// Fewer rows are marked than were picked: a claim row by row finds out which.
-    #[error("claiming failed: not all pastes could be marked: a trigger on pastes undoes it")]
+    #[error(
+        "claiming failed: a trigger or rule on pastes swallows or undoes the UPDATE that marks \
+         some of them"
+    )]
     Swallowed,
     #[error(
         "claiming failed: a trigger on pastes changes deletion_initiated_at, which a claim needs to \
-         recognise its rows; drop the trigger, or let it leave that column alone"
+         recognise its rows; drop the trigger, or exclude that column from it"
     )]
     Retimed,
     /// Every paste waits for a lock, or takes too long.

@@ -34,6 +34,7 @@ use super::{
 use crate::{
     claim::{Claim, Decremented, StepError},
     failpoint,
+    format::counted,
     postgres::{
         Fault, Unreadable,
         bisect::{Blame, SWALLOWED, apply_to_good},
@@ -80,7 +81,7 @@ impl DecrementStep {
             let (failed, drift) = last.what();
             Some(Decremented { failed, drift, ..record })
         };
-        self.retry.step(claim.fence, attempt, done_already).await
+        self.retry.step("decrement", claim.fence, attempt, done_already).await
     }
 
     async fn try_decrement(
@@ -202,17 +203,23 @@ fn log_drift(claim: &Claim, plan: &Plan) {
     let id = claim.fence.claim;
     if plan.missing > 0 {
         let missing = plan.missing;
-        warn!(claim = id, missing, "drift: claim {id}: {missing} content rows are missing");
+        warn!(
+            claim = id,
+            missing,
+            "drift: claim {id}: missing content rows: {missing}; if their objects still exist, \
+             `cleanupctl audit` finds them"
+        );
     }
     for content in plan.contents.iter().filter(|content| content.drifted()) {
         let (key, found) = (&content.s3_key, content.ref_count);
-        let counted = content.other_references;
+        let others = content.other_references;
         warn!(
             claim = id,
             s3_key = ?key,
             ref_count = found,
-            recount = counted,
-            "drift: claim {id}: the ref_count of {key:?} was wrong; it is {counted} after this batch"
+            recount = others,
+            "drift: claim {id}: ref_count of {key:?} was wrong ({found}); {} left after this batch",
+            counted(others, "reference")
         );
     }
 }

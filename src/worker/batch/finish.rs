@@ -91,7 +91,7 @@ impl FinishStep {
             let (failed, gone) = last.what();
             Some(Finished { rows, failed, gone })
         };
-        self.retry.step(claim.fence, attempt, done_already).await
+        self.retry.step("finish", claim.fence, attempt, done_already).await
     }
 
     async fn try_finish(

@@ -21,6 +21,7 @@ use crate::{
     },
     config::Settings,
     failpoint,
+    format::counted,
     postgres::{answered, describe, describe_pool, is_permanent},
 };
 
@@ -73,8 +74,15 @@ impl Release {
         loop {
             let (reason, permanent) = match answered(self.try_release(fence, why)).await {
                 Ok(reset) => {
-                    let (claim, rows, reason) = (fence.claim, reset.rows, why.text());
-                    info!(claim, rows, "released claim {claim}: {rows} pastes ({reason})");
+                    // None: the claim was finished or reset already.
+                    if reset.claims > 0 {
+                        let (claim, rows, reason) = (fence.claim, reset.rows, why.text());
+                        let pastes = counted(rows, "paste");
+                        info!(
+                            claim,
+                            rows, "released claim {claim}: {pastes} due again; reason: {reason}"
+                        );
+                    }
                     return Ok(reset);
                 }
                 Err(error) => {
@@ -120,9 +128,13 @@ impl Release {
             error => StepError::Transient(describe_pool(error)),
         })?;
         for claim in &unknown {
-            warn!(claim, "claim {claim} is open, but no batch of this worker has it: releasing it");
+            warn!(
+                claim,
+                "releasing unconfirmed claim {claim}: it is open, but no batch of this worker has \
+                 it"
+            );
             let fence = Fence { claim: *claim, worker: self.id };
-            let reason = "left open by its worker";
+            let reason = "unconfirmed: open, but no batch of its worker had it";
             let why = match self.braked().contains(claim) {
                 true => ResetReason::Brake(reason),
                 false => ResetReason::Released(reason),
@@ -149,7 +161,12 @@ impl Release {
                 return Ok(());
             }
             if tries == 0 {
-                warn!("not exiting until the open claims are released: {reason}");
+                let longest = humantime::format_duration(stuck_after);
+                let grace = humantime::format_duration(self.settings.worker.grace_period);
+                warn!(
+                    "waiting to release open claims before exit, for at most {longest} ({grace} \
+                     after SIGTERM): {reason}"
+                );
             }
             if stop.is_cancelled() {
                 give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);

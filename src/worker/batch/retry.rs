@@ -92,10 +92,26 @@ impl TryError {
         matches!(self, Self::Postgres(PgError::Backend(error)) if is_permanent(error))
     }
 
+    /// Returns the error of the step, if another try would not help.
+    fn ends_step(&self) -> Option<StepError> {
+        Some(match self {
+            _ if self.is_permanent() => StepError::Permanent(self.reason()),
+            Self::Database(fault) => StepError::Database(fault.clone()),
+            Self::Brake(reason) => StepError::Brake(reason.clone()),
+            Self::Release(reason) => StepError::Transient(reason.clone()),
+            Self::NotFenced | Self::Unaccounted | Self::Postgres(_) => return None,
+        })
+    }
+
     fn reason(&self) -> String {
         match self {
-            Self::NotFenced => "the claim is not in the expected state".into(),
-            Self::Unaccounted => "not all pastes of the claim could be accounted for".into(),
+            Self::NotFenced => {
+                "the fence matched no row: the claim was reset, or its step is already done".into()
+            }
+            Self::Unaccounted => {
+                "not all rows of the claim were changed: another program or a trigger interferes"
+                    .into()
+            }
             Self::Database(fault) => fault.to_string(),
             Self::Brake(reason) | Self::Release(reason) => reason.clone(),
             Self::Postgres(error) => describe_pool(error),
@@ -153,9 +169,11 @@ impl Retry {
         Self { pool, timeout: STEP_TIMEOUT.min(outage_timeout) }
     }
 
-    /// Tries a step until it is done, was done already, or the lease is lost.
+    /// Tries a step until it is done, was done already, or the lease is lost. `step`: its name in
+    /// the log.
     pub async fn step<T, Trying: Future<Output = Result<T, TryError>>>(
         &self,
+        step: &str,
         fence: Fence,
         attempt: impl Fn(Mode) -> Trying,
         done_already: impl Fn(&ClaimState) -> Option<T>,
@@ -172,18 +190,16 @@ impl Retry {
                 mode = Mode::RowByRow;
                 continue;
             }
-            let reason = error.reason();
-            if error.is_permanent() {
-                return Err(StepError::Permanent(reason));
+            if let Some(end) = error.ends_step() {
+                return Err(end);
             }
-            match error {
-                TryError::Database(fault) => return Err(StepError::Database(fault)),
-                TryError::Brake(reason) => return Err(StepError::Brake(reason)),
-                TryError::Release(reason) => return Err(StepError::Transient(reason)),
-                _ => {}
-            }
+            let (id, reason) = (fence.claim, error.reason());
             if tries == 0 && !matches!(error, TryError::NotFenced) {
-                warn!(claim = fence.claim, "claim {}: retrying: {reason}", fence.claim);
+                let longest = humantime::format_duration(self.timeout);
+                warn!(
+                    claim = id,
+                    "claim {id}: {step} failed, retrying for up to {longest}: {reason}"
+                );
             }
             if Instant::now() >= give_up {
                 return Err(StepError::Transient(reason));
@@ -197,7 +213,7 @@ impl Retry {
             forget_statements(&self.pool);
             let read = self.read_back(fence).await;
             if read.is_err() && matches!(error, TryError::NotFenced) {
-                warn!(claim = fence.claim, "claim {}: stopped by its fence", fence.claim);
+                warn!(claim = id, "claim {id}: {step} wrote nothing, its fence matched no row");
             }
             if let Some(done) = read?.as_ref().and_then(&done_already) {
                 return Ok(done);

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
+    format::counted,
     postgres::{
         Fault, Unreadable,
         bisect::{ApplyError, Blame, Failed, IN_A_ROW, Write, Writing, all_of, apply_to_good},
@@ -173,11 +174,15 @@ impl ClaimStep {
         let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
         transaction.execute(ADD_UNCLAIMABLE, &[&codes, &errors, &retry_s, &doubles]).await?;
         for Failed { unit, error, .. } in unclaimable.iter().take(NAMED) {
-            warn!(short_code = ?unit, "paste {unit:?} cannot be claimed: {error}");
+            warn!(
+                short_code = ?unit,
+                "paste {unit:?} cannot be claimed: {error}; claims skip it until its retry_at in \
+                 cleanup_unclaimable, or until `cleanupctl requeue`"
+            );
         }
         if unclaimable.len() > NAMED {
-            let more = unclaimable.len() - NAMED;
-            warn!("{more} more pastes cannot be claimed; all of them are in cleanup_unclaimable");
+            let more = counted(unclaimable.len() - NAMED, "more paste");
+            warn!("{more} cannot be claimed; cleanup_unclaimable lists all");
         }
         Ok(())
     }
