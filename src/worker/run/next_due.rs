@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::stop::Stop;
 use crate::{
     fleet::{self, stranded::Stranded},
-    format::thousands,
+    format::counted,
     worker::{
         PgError, Worker,
         report::{Left, Stats, StoppedBecause},
@@ -21,7 +21,8 @@ const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
 const SHORT_CODES_LEFT: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
 pub(super) const WORTH_WAITING_S: i32 = 60;
-const MOST_DUE_COUNTED: i32 = 1_000_000;
+/// Due pastes are counted up to this when a run reports what is left.
+pub(in crate::worker) const MOST_DUE_COUNTED: i32 = 1_000_000;
 
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,11 +82,14 @@ async fn claimed_by_dead_workers(worker: &Worker) -> Result<Option<String>, PgEr
         Err(error) => format!("{error:#}"),
     };
     let age = humantime::format_duration(Duration::from_secs(age_s.max(0.0) as u64));
+    let others = match dead.len() - 1 {
+        0 => String::new(),
+        others => format!(" (and {others} more)"),
+    };
     Ok(Some(format!(
-        "{} pastes are claimed by worker {id}{}, without a heartbeat for {age}; {then}; if that \
-         worker is dead: `cleanupctl reset --worker {id}`",
-        thousands(pastes.unsigned_abs()),
-        if dead.len() > 1 { " and others" } else { "" },
+        "worker {id}{others} has claimed {} and has sent no heartbeat for {age}; its claim: \
+         {then}; if the worker is dead: `cleanupctl reset --worker {id}`",
+        counted(pastes, "paste"),
     )))
 }
 

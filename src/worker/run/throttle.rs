@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 use super::in_flight::InFlight;
 use crate::{
     config::Throttle as Settings,
+    format::counted,
     postgres::describe_pool,
     printable::printable,
     worker::{PgError, Worker},
@@ -129,8 +130,9 @@ impl Throttle {
             self.hidden_logged = true;
             warn!(
                 hidden,
-                "throttle.max_replica_lag is not applied to {hidden} standbys: this login may not \
-                 see their lag; GRANT pg_monitor to it"
+                "throttle.max_replica_lag ignores {}: this login cannot read the lag; GRANT \
+                 pg_monitor TO it",
+                counted(hidden, "standby")
             );
         }
     }
@@ -143,7 +145,12 @@ impl Throttle {
                 self.logged = Some(hold.name);
             }
             (Some(name), None) if name != "max_rate" => {
-                info!(throttle = name, "resumed claims: throttle cleared ({name})");
+                let now = match (name, self.lag) {
+                    ("flag_file", _) => "no flag file".to_string(),
+                    (_, Some(lag)) => format!("replica lag {:.1} s", lag.as_secs_f64()),
+                    (_, None) => "no replica lag".to_string(),
+                };
+                info!(throttle = name, "resumed claims: throttle cleared: {now}");
                 self.logged = None;
             }
             _ => {}
