@@ -115,7 +115,7 @@ async fn the_object_is_probed_and_the_rest_is_shown_even_if_s3_cannot_answer() {
         says(&shown["content"]["object"]["unknown"], words);
     };
     unknown("AWS_ENDPOINT_URL", "http://127.0.0.1:1", &["S3 is unavailable"]).await;
-    unknown("S3_BUCKET", "", &["no s3.bucket"]).await;
+    unknown("S3_BUCKET", "", &["s3.bucket is not set"]).await;
     unknown("S3_BUCKET", "no-such-bucket", &["does not exist"]).await;
     let other = World::new().await;
     world.program("cleanup-worker").args(&["run"]).output().await;
