@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
-/// Runs on every tick until asked to stop. A tick during a run is skipped.
+/// Runs on every tick until a signal stops it. A tick during a run is skipped.
 pub async fn schedule(
     settings: Arc<Settings>,
     shutdown: Shutdown,

@@ -176,7 +176,8 @@ impl ClaimStep {
         self.lock.probe().await.map(|_| ())
     }
 
-    /// Takes the lock, claims, releases the lock. `None`: nothing to claim, or asked to stop.
+    /// Takes the lock, claims, releases the lock. `None`: there is nothing to claim, or the run
+    /// must stop.
     pub async fn run(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
         // Before the lock: no other worker waits for it while this one waits for a connection.
         let mut client = answered::<_, PgError>(self.pool.get()).await?;

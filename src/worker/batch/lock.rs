@@ -63,7 +63,7 @@ pub enum Turn {
     Without(String),
     /// Redis is unavailable, and `lock.when_unavailable` is "wait".
     Unavailable(String),
-    /// Asked to stop while waiting, or out of time.
+    /// The run must stop, or its deadline is over.
     Stopped,
 }
 

@@ -147,8 +147,8 @@ impl Release {
     }
 
     /// Releases what is left at the end of a run. A claim that stays open can only be reset by the watchdog,
-    /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, unless it is
-    /// asked to stop. The error is why it gave up.
+    /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, but
+    /// after a signal only for `worker.grace_period`. The error is why it gave up.
     pub async fn everything(&self, stop: &CancellationToken) -> Result<(), String> {
         let stuck_after = self.settings.watchdog.stuck_after;
         let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);

@@ -1,9 +1,9 @@
 //! One run, from the sweep at its start to the summary at its end.
 //!
 //! `drain` is the loop. Each round checks, in this order: must the run stop (`stop`, `brake`), is a
-//! dependency unavailable (`outage`), does every paste fail (`every_paste_fails`), does the run only
-//! repeat what fails (`fruitless`), must it wait (`throttle`); then it claims, or queries what is due
-//! next (`next_due`). `in_flight` has the batches that are running.
+//! dependency unavailable (`outage`), does every paste fail (`every_paste_fails`), does the run
+//! only repeat what fails (`fruitless`), must it wait (`throttle`); then it claims, or queries what
+//! is due next (`next_due`). `in_flight` has the batches that are running.
 
 pub mod brake;
 mod drain;
