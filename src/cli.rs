@@ -90,8 +90,8 @@ pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) 
     }
 }
 
-/// An error with its causes. The libraries' own words for Postgres' errors are "db error", and "Error
-/// occurred while creating a new object" for a failed connection; ours name the server's message.
+/// Formats an error with its causes on one line. Replaces the libraries' texts ("db error", "Error
+/// occurred while creating a new object") by the message of the server.
 fn one_line(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use deadpool_redis::{Connection, Manager, Pool, Runtime};
 use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
 use secrecy::ExposeSecret;
@@ -33,7 +33,9 @@ impl Redis {
     /// Returns a connection, or why there is none, as text without secrets.
     pub async fn connection(&self) -> Result<Connection, String> {
         if self.cooldown_until().is_some_and(|until| Instant::now() < until) {
-            return Err("no answer a moment ago".into());
+            return Err(format!(
+                "Redis did not answer within the last {COOLDOWN:?}, and is tried again after that"
+            ));
         }
         self.connection_without_cooldown().await
     }
@@ -83,8 +85,10 @@ pub fn pool(settings: &Settings) -> Result<Redis> {
             return Err(ConfigError::Invalid(reason.into()).into());
         }
         Some(path) => {
-            let ca = std::fs::read(path)
-                .with_context(|| format!("cannot read redis.ca_file {}", path.display()))?;
+            let ca = std::fs::read(path).map_err(|error| {
+                let path = printable(&path.display().to_string());
+                ConfigError::Invalid(format!("redis.ca_file {path} cannot be read: {error}"))
+            })?;
             Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(ca) })
         }
     }

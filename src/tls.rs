@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -11,6 +11,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
     server::ParsedCertificate,
 };
+
+use crate::{config::ConfigError, printable::printable};
 
 /// What is verified of the server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,23 +47,27 @@ pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientCon
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore> {
+/// Loads the CAs of `postgres.ca_file`, or those of the system.
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, ConfigError> {
     let mut store = RootCertStore::empty();
     let Some(path) = ca_file else {
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(store);
     };
-    let shown = path.display();
+    let invalid = |reason: String| {
+        let path = printable(&path.display().to_string());
+        ConfigError::Invalid(format!("postgres.ca_file {path} {reason}"))
+    };
     let certificates = CertificateDer::pem_file_iter(path)
-        .with_context(|| format!("cannot read the CA file {shown}"))?;
+        .map_err(|error| invalid(format!("cannot be read: {error}")))?;
     for certificate in certificates {
-        let certificate = certificate.with_context(|| format!("the CA file {shown} is not PEM"))?;
+        let certificate = certificate.map_err(|error| invalid(format!("is not PEM: {error}")))?;
         store
             .add(certificate)
-            .with_context(|| format!("the CA file {shown} contains an invalid certificate"))?;
+            .map_err(|error| invalid(format!("contains an invalid certificate: {error}")))?;
     }
     if store.is_empty() {
-        bail!("the CA file {shown} contains no certificate");
+        return Err(invalid("contains no certificate".into()));
     }
     Ok(store)
 }

@@ -90,7 +90,7 @@ async fn max_share_applies_only_from_a_hundred_thousand_due_pastes_on() {
 async fn max_rows_is_the_most_that_a_run_may_delete() {
     let world = world(31, 10).await;
     let ended = run(&world, &[]).env("CLEANUP_BRAKE_MAX_ROWS", "30").output().await;
-    assert_braked(&world, &ended, &["more than 30 pastes are due", "brake.max_rows"]).await;
+    assert_braked(&world, &ended, &["would delete more than 30 pastes", "brake.max_rows"]).await;
     assert_eq!(brake(&world, &[], Some("31")).await, None);
     assert_eq!(brake(&world, &["--limit", "30"], Some("30")).await, None);
     let overridden = run(&world, &["--override-brake"]).env("CLEANUP_BRAKE_MAX_ROWS", "30");
@@ -103,7 +103,7 @@ async fn max_rows_is_compared_with_an_exact_count_on_a_large_table_too() {
     let world = world(130_000, 140_000).await;
     assert_eq!(brake(&world, &[], Some("130000")).await, None);
     let reason = brake(&world, &[], Some("129999")).await.expect("a brake");
-    assert!(reason.contains("more than 129,999 pastes are due"), "{reason}");
+    assert!(reason.contains("would delete more than 129,999 pastes"), "{reason}");
 }
 
 /// Open batches count: 25 claimed pastes and 10 more are over the limit, 10 alone are not.
@@ -120,7 +120,7 @@ async fn a_mass_expiry_in_the_middle_of_a_run_trips_the_brake_too() {
     worker.until_it_logs("finishing 1 open batch").await;
     s3.let_go();
     let ended = worker.end().await;
-    ended.assert_refused(4, &["more than 30 pastes are due", "brake.max_rows"]);
+    ended.assert_refused(4, &["would delete more than 30 pastes", "brake.max_rows"]);
     assert_eq!(ended.json()["rows_deleted"], 25, "what was open is finished");
     assert_eq!(world.count("SELECT count(*) FROM pastes").await, 50);
 }

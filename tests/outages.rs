@@ -167,7 +167,7 @@ async fn a_run_that_gave_up_on_postgres_stays_until_it_can_release_its_claims() 
     let (mut worker, proxy, s3) = holding_a_batch(&world, run_that_waits_for_s3(&world)).await;
     proxy.down();
     s3.let_go();
-    worker.until_it_logs("not exiting until the open claims are released").await;
+    worker.until_it_logs("waiting to release open claims before exit").await;
     assert!(world.count(OPEN).await > 0, "nothing to release");
     proxy.up();
     assert_gave_up(&world, &worker.end().await, &["gave up after 1s"]).await;
@@ -180,7 +180,7 @@ async fn a_run_stopped_during_a_postgres_outage_reports_what_it_leaves_to_the_wa
     proxy.down();
     s3.let_go();
     worker.signal(Signal::TERM);
-    worker.until_it_logs("not exiting until the open claims are released").await;
+    worker.until_it_logs("waiting to release open claims before exit").await;
     let ended = worker.end().await;
     ended.assert_refused(
         1,

@@ -250,7 +250,7 @@ async fn the_progress_bar_and_the_report_name_the_throttle() {
     let mut screen = Screen { stdout: script.stdout.take().expect("stdout"), seen: Vec::new() };
     screen.until_it_shows("; waiting for flag file").await;
     std::fs::remove_file(flag_in(&folder)).expect("remove the flag");
-    screen.until_it_shows("s: flag_file").await;
+    screen.until_it_shows("s for the removal of the flag file (flag_file)").await;
     world.until("it is drained", "SELECT count(*) = 0 FROM pastes").await;
 }
 

@@ -127,7 +127,7 @@ async fn a_ca_file_that_is_missing_or_not_pem_is_named() {
         let url = "postgres://postgres@127.0.0.1:1/postgres?sslmode=verify-full";
         let migrate = Process::new("cleanupctl").args(&["migrate"]).env("DATABASE_URL", url);
         let ended = migrate.env("CLEANUP_POSTGRES_CA_FILE", &folder.file(name)).output().await;
-        ended.assert_refused(1, &["CA file", &folder.file(name)]);
+        ended.assert_refused(2, &["postgres.ca_file", &folder.file(name)]);
     }
 }
 

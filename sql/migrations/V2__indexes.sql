@@ -5,8 +5,8 @@
 -- leftover of that name, and skips the step if the index, or an equivalent one of the table's owner,
 -- already exists: see sql/queries/migrate/index_state.sql.
 --
--- All indexes on pastes are partial: the status of every deleted row changes, so every statement would
--- have to update an index on the status alone, and none would benefit from it.
+-- All indexes on pastes are partial. A plain index on deletion_status would be updated by every
+-- claim, and no query needs it.
 
 -- step: index content_s3_key_key: one row per key, which the audit's sentinels rely on
 CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS content_s3_key_key ON content (s3_key);

@@ -239,7 +239,8 @@ BEGIN
     END IF;
     IF is_missing AND current_setting('paste_cleanup.keep_missing', true) IS DISTINCT FROM 'on' THEN
         missing := format('content row %s was missing', encode(NEW.content_hash, 'hex'));
-        RAISE LOG 'paste % is reset without its content: %', quote_literal(NEW.short_code), missing;
+        RAISE LOG 'paste % is reset without its content: % (another program deleted it, or its ref_count was too low)',
+            quote_literal(NEW.short_code), missing;
         -- Behind the earlier error: its first words tell whether the worker died (claim/claim.sql).
         NEW.last_error := left(concat_ws('; ', left(NEW.last_error, 300), missing), 500);
         NEW.content_hash := NULL;

@@ -2,8 +2,8 @@
 //!
 //! The tables are queried first, in one statement and so in one snapshot (see `audit/unknown.sql`), and
 //! the bucket is checked last. An object that a worker has decremented, deleted and finished since it
-//! was listed is in no table, but it is also gone from the bucket. An object that is still there
-//! after no row knew it has no pending delete, and is an orphan.
+//! was listed is in no table, but it is also gone from the bucket. An object that is in the bucket
+//! after a query found no row for it has no pending delete: it is an orphan.
 
 use std::collections::{HashMap, HashSet};
 

@@ -10,7 +10,7 @@ pub struct LeaseLost(pub Fence);
 /// One row after another fails and none succeeds: the cause is the database, not the rows.
 #[derive(thiserror::Error, Debug, Clone, PartialEq, Eq)]
 #[error(
-    "every paste fails, {} in a row: {error}; check the triggers, rules and rights of pastes and \
+    "every paste fails ({} in a row): {error}; check the triggers, rules and rights of pastes and \
      content", .pastes.len()
 )]
 pub struct DatabaseFault {

@@ -18,8 +18,9 @@ pub struct Paste {
 }
 
 impl Paste {
-    /// Returns the class, which limits the size of its batches: the number of workers that died with
-    /// this row. It is 0 for a row that failed by itself, which does no harm to other rows.
+    /// Returns the class of the row: how many workers died while they had claimed it. A batch has
+    /// rows of one class, and a higher class means smaller batches. A row that failed by itself
+    /// harms no other row and has class 0.
     pub fn class(&self) -> i16 {
         if self.failed_before { 0 } else { self.attempts }
     }

@@ -94,7 +94,7 @@ pub struct Reset {
     pub left: usize,
 }
 
-/// Resets one locked claim. A row that cannot be reset does not keep the others from it.
+/// Resets one locked claim. Rows that cannot be reset are skipped.
 pub async fn reset(
     transaction: &mut Transaction<'_>,
     settings: &Settings,
@@ -118,8 +118,8 @@ pub async fn reset(
     reset_row_by_row(transaction, settings, claim, reason, refusal).await
 }
 
-/// Resets all rows at once. `None`: no row could take over a key, and the row that the key belongs to
-/// must not be reset without it.
+/// Resets all rows at once. Returns `None` if some key found no row: then the rows must not be
+/// reset at once, because the row of that key would lose its pending object delete.
 async fn reset_whole(
     transaction: &Transaction<'_>,
     settings: &Settings,
@@ -206,7 +206,8 @@ async fn end_claim(
         warn!(
             claim = id,
             stranded,
-            "claim {id}: {} could not be reset; a later sweep tries again",
+            "claim {id}: {} could not be reset (locked by other transactions, or a trigger refuses \
+             or swallows the UPDATE); a later sweep tries again",
             counted(stranded, "paste")
         );
     }

@@ -23,7 +23,7 @@ pub enum ConfigError {
     #[error("{0}")]
     Invalid(String),
     #[error(
-        "no {key} is set; set {well_known} or {variable}, or `{key}` in the file named by --config"
+        "{key} is not set; set {well_known} or {variable}, or write `{key}` to the file of --config"
     )]
     Missing { key: &'static str, well_known: &'static str, variable: &'static str },
 }

@@ -42,7 +42,7 @@ pub struct Settings {
     /// The sidecar that resets the claims of dead workers.
     #[config(nested)]
     pub watchdog: Watchdog,
-    /// How long tombstones and ended claims are kept.
+    /// How long tombstones, ended claims and runs are kept.
     #[config(nested)]
     pub retention: Retention,
     /// The safety brake. Deletion cannot be undone: a run that would delete more than this (a wrong
@@ -138,12 +138,13 @@ pub struct Worker {
     /// Failed attempts after which a paste becomes a dead letter, which needs an operator.
     #[config(env = "CLEANUP_WORKER_MAX_ATTEMPTS", default = 5)]
     pub max_attempts: u16,
-    /// Longest wait before a retry: a failed paste waits attempts² seconds, but not longer. A paste that
-    /// another transaction has locked waits exactly this long.
+    /// Longest wait before a retry: a failed paste waits attempts² seconds, but not longer. A paste
+    /// that another transaction has locked is retried after exactly this time.
     #[config(env = "CLEANUP_WORKER_BACKOFF_CAP", default = "15m", deserialize_with = values::duration)]
     pub backoff_cap: Duration,
-    /// How long a run waits during an outage of Postgres, S3 or the lock without finishing a batch before
-    /// it exits with 1. It claims nothing meanwhile.
+    /// Maximum time without a finished batch during an outage of Postgres, S3 or (with
+    /// lock.when_unavailable = "wait") Redis; then the run exits with 1. Nothing is claimed
+    /// meanwhile.
     #[config(env = "CLEANUP_WORKER_OUTAGE_TIMEOUT", default = "5m", deserialize_with = values::duration)]
     pub outage_timeout: Duration,
 }
@@ -153,7 +154,8 @@ pub struct Lock {
     /// Redis key; the name of the database is appended.
     #[config(env = "CLEANUP_LOCK_KEY", default = "paste-cleanup:claim")]
     pub key: String,
-    /// Time after which Redis drops the lock, 3s to 1h. A claim may take two thirds of it.
+    /// Time after which the Redis lock expires, 3s to 1h. A claim that takes longer than two thirds
+    /// of it is cancelled.
     #[config(env = "CLEANUP_LOCK_TTL", default = "30s", deserialize_with = values::duration)]
     pub ttl: Duration,
     /// While Redis is unavailable: "proceed" (claims stay correct, workers wait for each other in
@@ -201,7 +203,7 @@ pub struct Retention {
     /// deleted at once.
     #[config(env = "CLEANUP_RETENTION_TOMBSTONES", default = "0s", deserialize_with = values::duration)]
     pub tombstones: Duration,
-    /// How long ended claims are kept in `deletion_claims`.
+    /// How long ended claims (`deletion_claims`) and runs (`cleanup_runs`) are kept.
     #[config(env = "CLEANUP_RETENTION_HISTORY", default = "30d", deserialize_with = values::duration)]
     pub history: Duration,
 }

@@ -1,6 +1,6 @@
 //! Refuses settings that cannot work, before a program does anything.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use axum::http::Uri;
 
@@ -74,25 +74,24 @@ impl Settings {
             (
                 self.watchdog.stuck_after >= least,
                 format!(
-                    "watchdog.stuck_after ({}) is shorter than three heartbeats ({}): \
-                     healthy workers would be reset",
+                    "watchdog.stuck_after ({}) is shorter than three heartbeat intervals ({}): \
+                     live workers would be reset; raise it, or lower worker.heartbeat_interval",
                     humantime::format_duration(self.watchdog.stuck_after),
                     humantime::format_duration(least),
                 ),
             ),
+            at_least("worker.heartbeat_interval", self.worker.heartbeat_interval, tenth),
             (
-                self.worker.heartbeat_interval >= tenth,
-                "worker.heartbeat_interval is shorter than 100ms".into(),
+                // Two thirds of it become a statement_timeout, which Postgres keeps in 31 bits.
+                (Duration::from_secs(3)..=Duration::from_secs(3600)).contains(&self.lock.ttl),
+                format!(
+                    "lock.ttl is {}, but must be 3s to 1h",
+                    humantime::format_duration(self.lock.ttl)
+                ),
             ),
-            (self.lock.ttl >= Duration::from_secs(3), "lock.ttl is shorter than 3s".into()),
-            // Two thirds of it become a statement_timeout, which Postgres keeps in 31 bits.
-            (self.lock.ttl <= Duration::from_secs(3600), "lock.ttl is longer than 1h".into()),
-            (self.watchdog.tick >= tenth, "watchdog.tick is shorter than 100ms".into()),
-            (self.s3.deadline >= Duration::from_secs(1), "s3.deadline is shorter than 1s".into()),
-            (
-                lag.is_none_or(|lag| lag >= tenth),
-                "throttle.max_replica_lag is shorter than 100ms".into(),
-            ),
+            at_least("watchdog.tick", self.watchdog.tick, tenth),
+            at_least("s3.deadline", self.s3.deadline, Duration::from_secs(1)),
+            at_least("throttle.max_replica_lag", lag.unwrap_or(tenth), tenth),
         ]
     }
 
@@ -110,7 +109,11 @@ impl Settings {
             (!self.lock.key.is_empty(), "lock.key is empty".into()),
             (
                 self.throttle.flag_file.as_ref().is_none_or(|path| path.is_absolute()),
-                "throttle.flag_file is not an absolute path".into(),
+                format!(
+                    "throttle.flag_file {:?} is not an absolute path; write \
+                     /run/paste-cleanup.stop, for example",
+                    self.throttle.flag_file.as_deref().unwrap_or(Path::new(""))
+                ),
             ),
             (
                 pattern.is_empty() || pattern.contains("{short_code}"),
@@ -118,6 +121,11 @@ impl Settings {
             ),
         ]
     }
+}
+
+fn at_least(key: &str, value: Duration, least: Duration) -> Rule {
+    let [is, must_be] = [value, least].map(humantime::format_duration);
+    (value >= least, format!("{key} is {is}, but must be at least {must_be}"))
 }
 
 /// Postgres truncates longer names, reserves `pg_…`, and replaces `$user`.

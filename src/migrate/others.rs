@@ -15,9 +15,9 @@ const TABLE_PAGES: &str = sql!("fleet/table_pages");
 const SAMPLED_PAGES: f64 = 100.0;
 
 /// What triggers and rules of the owner can do to the fleet's statements, and the remedy.
-pub const OWNER_TRIGGERS_MEAN: &str = "each runs inside the cleanup's own statements: one that raises an \
-    error or swallows the change keeps pastes from being erased, one that changes ref_count makes counts \
-    wrong; make it ignore the cleanup's logins";
+pub const OWNER_TRIGGERS_MEAN: &str = "such triggers and rules run inside the fleet's \
+    statements; one that raises an error or swallows the change keeps pastes from being erased, \
+    and one that changes ref_count makes counts wrong; make them ignore the fleet's logins";
 /// What to do about pastes without content.
 pub const MISSING_CONTENT_REMEDY: &str = "a run deletes such pastes, but none of their objects: check \
     that content is complete and the right table; until then, pause the cleanup (`cleanupctl pause`)";
@@ -28,7 +28,8 @@ pub async fn owner_triggers(client: &Client) -> Result<Vec<String>, Error> {
     rows.iter().map(|row| row.try_get("what")).collect()
 }
 
-/// Returns what about the tables slows the cleanup down or can lose its work, without stopping it.
+/// Returns the properties of the tables that slow the fleet down or can lose its work, without
+/// stopping it.
 pub async fn table_warnings(client: &Client) -> Result<Vec<Problem>, Error> {
     let rows = client.query(TABLE_WARNINGS, &[]).await?;
     Ok(rows.iter().map(Problem::from).collect())

@@ -177,7 +177,7 @@ impl CallError {
     pub(super) fn explain(self, right: &str) -> String {
         match self {
             Self::NoBucket => "the bucket does not exist".into(),
-            Self::Denied(reason) => format!("{reason} ({right} allows it)"),
+            Self::Denied(reason) => format!("{reason}; grant {right}"),
             Self::Retry { reason, .. } if is_without_credentials(&reason) => reason,
             Self::Retry { reason, .. } => format!("S3 is unavailable: {reason}"),
             Self::WrongRegion { reason, .. }

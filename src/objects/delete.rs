@@ -46,8 +46,8 @@ struct Deletion {
 struct Retry {
     keys: Vec<String>,
     reason: String,
-    /// The store failed these keys one by one and answered for the others, so the keys may be stuck
-    /// while the store works.
+    /// The store answered for every key and failed only these, so the cause may be the keys and not
+    /// an outage.
     key_by_key: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Finds the bad rows of a batch by bisection, under savepoints inside one transaction: with several
-//! transactions, `decremented_at` and `finished_at` would no longer hold for the whole batch.
+//! Finds the bad rows of a batch by bisection, under savepoints of one transaction. Several
+//! transactions would not do: `decremented_at` and `finished_at` are one mark for the whole batch.
 //!
 //! A row that cannot be written does not affect the others. If twenty rows in a row fail, and one row of
 //! every part that was not tried yet fails as well, the cause is the database, not the rows: see

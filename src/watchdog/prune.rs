@@ -63,7 +63,8 @@ async fn prune_claims(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
     Ok(total)
 }
 
-/// Purges tombstones. One that a trigger or a lock of the table's owner protects does not keep the others.
+/// Purges tombstones. Those that cannot be deleted (locked, or refused by a trigger) are skipped
+/// and logged.
 async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
     let mut client = pool.get().await?;
     let (mut total, mut kept) = (0, Vec::new());

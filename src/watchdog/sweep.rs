@@ -175,7 +175,7 @@ async fn reset_claim(
         Err(failure) if failure.as_db_error().is_some() => {
             savepoint.rollback().await?;
             let (id, reason) = (claim.id, describe(&failure));
-            error!(claim = id, "cannot reset claim {id}: {reason}; the next tick tries again");
+            error!(claim = id, "cannot reset claim {id}: {reason}; a later sweep tries again");
             return Ok(None);
         }
         Err(failure) => return Err(failure),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cli::{Common, Format, complain, print},
     config::{ConfigError, Settings, parse_duration},
-    format::{bytes, thousands},
+    format::{bytes, counted},
     migrate,
     postgres::Target,
     shutdown::Shutdown,
@@ -160,9 +160,9 @@ async fn print_dry_run(settings: &Settings, args: &RunArgs) -> Result<u8> {
     print(args.format, &would, |would| {
         let brake = would.brake.as_ref();
         format!(
-            "would delete {} pastes and {} objects, {}; changed nothing{}",
-            thousands(would.rows),
-            thousands(would.objects),
+            "would delete {} and {} ({}); nothing was changed{}",
+            counted(would.rows, "paste"),
+            counted(would.objects, "object"),
             bytes(u64::try_from(would.bytes).unwrap_or_default()),
             brake
                 .map(|reason| format!("\nthe safety brake would stop it: {reason}"))

@@ -55,7 +55,8 @@ pub struct Worker {
 
 /// The steps of a batch, one by one.
 impl Worker {
-    /// Takes the lock, claims due pastes, releases the lock. `None`: nothing to claim, or asked to stop.
+    /// Takes the lock, claims due pastes, releases the lock. `None`: there is nothing to claim, or
+    /// the run must stop.
     pub async fn claim(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
         self.steps.claim.run(wanted).await
     }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
 
-/// Runs on every tick until asked to stop. A tick during a run is skipped.
+/// Runs on every tick until a signal stops it. A tick during a run is skipped.
 pub async fn schedule(
     settings: Arc<Settings>,
     shutdown: Shutdown,
@@ -99,7 +99,7 @@ fn job(settings: &Settings, running: Arc<AtomicBool>, ticks: Sender<()>) -> Resu
         if running.swap(true, Ordering::AcqRel) {
             warn!("skipped a scheduled run: the last one is still running");
         } else if ticks.try_send(()).is_err() {
-            warn!("skipped a scheduled run: stopping");
+            warn!("skipped a scheduled run: this process is stopping");
         }
     });
     job.context("cannot add the job to the scheduler")

@@ -43,7 +43,10 @@ impl Worker {
         let ready = async {
             match probed {
                 Ok(probed) => probed?,
-                Err(_) => bail!("S3 did not answer within {S3_TIMEOUT:?}; is the endpoint right?"),
+                Err(_) => bail!(
+                    "S3 did not answer within {S3_TIMEOUT:?}; check that it is running and that \
+                     AWS_ENDPOINT_URL is correct"
+                ),
             }
             // After the probe: a mistyped bucket must not be remembered.
             fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await

@@ -19,10 +19,10 @@ use crate::{
 
 /// Log messages of the workers that are counted.
 const COUNTED_MESSAGES: [(&str, &str); 5] = [
-    ("fences that fired", "stopped by its fence"),
+    ("fences that fired", "its fence matched no row"),
     ("leases lost", "lost the lease of claim"),
-    ("claims dropped without a recent heartbeat", "no heartbeat for watchdog.stuck_after"),
-    ("steps retried after a lost answer", "retrying:"),
+    ("claims dropped without a recent heartbeat", "which a watchdog may have reset"),
+    ("steps retried after a lost answer", "failed, retrying for up to"),
     ("unconfirmed claims released", "no batch of this worker has it"),
 ];
 const TABLE_STATS: &str = "

@@ -14,8 +14,8 @@ use crate::{
 /// Log messages that are violations.
 pub const FORBIDDEN_MESSAGES: [&str; 2] = ["panicked", "drift:"];
 /// Only a lock or a trigger of the table owner can keep a row from taking over its pending key.
-/// The first is logged by a finish, the second by a reset.
-const FORBIDDEN_WITHOUT_OWNER: [&str; 2] = ["keeps the pending delete", "keeps the key"];
+/// Logged by a finish or a reset.
+const FORBIDDEN_WITHOUT_OWNER: [&str; 1] = ["keeps the pending object delete"];
 
 /// Everything that goes into a report.
 pub struct Results<'a> {

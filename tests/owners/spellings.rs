@@ -17,7 +17,7 @@ async fn deleting_a_key_does_not_delete_live_content_under_another_spelling_of_i
         world.put("plain", "plain", Ago(60.0)).await;
         let ended = run(&world).await;
         assert_eq!(ended.code(), 1, "{expired}: {}", ended.stderr());
-        assert!(ended.stderr().contains("which other content uses"), "{}", ended.stderr());
+        assert!(ended.stderr().contains("is kept while other content uses"), "{}", ended.stderr());
         assert_eq!(world.read("live").await.as_deref(), Some("the new"), "{expired} {live}");
         assert_eq!(world.count(LEFT).await, 2, "the plain one is deleted");
         assert_eq!((world.count(ATTEMPTS).await, world.count(WRONG_COUNTS).await), (0, 0));

@@ -1,6 +1,6 @@
--- The open claims of a worker, except those it knows: after a claim whose answer was lost, the
--- unconfirmed ones.
--- $1 worker uuid, $2 known claim ids.
+-- Release and `cleanupctl reset`: the open claims of a worker that are not in $2. A worker passes
+-- the claims that it knows, and gets its unconfirmed claims; `cleanupctl reset` passes none.
+-- $1 worker uuid, $2 claim ids to leave out.
 -- Zero rows: there are no others.
 SELECT id
 FROM deletion_claims

@@ -1,4 +1,5 @@
--- Finish, row by row: which of the batch's rows exist, and which still belong to the claim?
+-- Decrement and finish, row by row: which of the batch's rows exist, and which still belong to the
+-- claim?
 -- $1 short codes, $2 claim id.
 -- Zero rows for a short code: something else deleted the paste.
 SELECT short_code,

@@ -1,4 +1,5 @@
--- Doctor: workers with open claims and no recent heartbeat, the oldest heartbeat first.
+-- Doctor, and the end of a run: workers with open claims and no recent heartbeat, the oldest
+-- heartbeat first.
 -- $1 minimum age of the heartbeat in seconds.
 -- Zero rows: every worker with an open claim has a recent heartbeat.
 SELECT worker, sum(rows_claimed)::bigint AS pastes,

@@ -24,7 +24,7 @@ WITH wanted (table_name, known_by) AS (
                                              AND NOT a.attisdropped))
      UNION SELECT full_name, table_name FROM namesakes
 )
-SELECT format('no schema of the search_path %s exists and may be used by %s',
+SELECT format('search_path (%s) names no schema that exists and that %s may use',
               current_setting('search_path'), current_user) AS problem,
        'create it, or set postgres.schema (CLEANUP_POSTGRES_SCHEMA)' AS remedy
  WHERE current_schema() IS NULL

@@ -1,4 +1,4 @@
--- What about the tables keeps the fleet from working on them, according to the catalog. Read by
+-- Properties of the tables, from the catalog, that make them unusable for the fleet. Read by
 -- `migrate` before it changes anything, by every program when it starts, and by the doctor.
 -- $1 the tables are migrated: what `migrate` adds must exist.
 -- Zero rows: nothing. Each row: `problem` and `remedy`, for one line `problem: remedy`.

@@ -1,5 +1,5 @@
--- What about the tables slows the cleanup down or can lose its work, without stopping it, according to
--- the catalog. Read by `migrate`, which logs it as warnings, and by the doctor.
+-- Properties of the tables, from the catalog, that slow the fleet down or can lose its work,
+-- without stopping it. Read by `migrate`, which logs them as warnings, and by the doctor.
 -- Parameters: none. Zero rows: nothing. Each row: `problem` and `remedy`, for one line `problem: remedy`.
 WITH RECURSIVE keys AS (
     -- A foreign key from pastes to content is a blocker, see migrate/preflight.sql.

@@ -2,7 +2,7 @@
 -- $1 worker uuid, $2 host, $3 seconds since it started, $4 ended, $5 stopped because, $6 error,
 -- $7 pastes, $8 objects, $9 bytes, $10 failed pastes, $11 what it waits for, $12 stats,
 -- $13 claims that the heartbeat could not reach: see cleanup_last_heartbeat().
--- A record that arrives after the last one changes nothing.
+-- A record that arrives after the run was recorded as ended changes nothing.
 INSERT INTO cleanup_runs AS run
     (worker, host, started_at, seen_at, ended_at, stopped_because, error,
      rows_deleted, objects_deleted, bytes_freed, rows_failed, waiting_for, stats, busy_claims)

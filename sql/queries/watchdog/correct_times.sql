@@ -5,7 +5,7 @@
 -- Leaves out rows of claims, which are recognised by this time, and 'infinity' as retry_at, which marks
 -- a dead letter.
 -- $1 rows of each kind per statement, $2 longest backoff in seconds, $3 backoff cap in seconds.
--- $1 rows or more: there may be others.
+-- If $1 or more rows were changed, there may be more.
 WITH ageless AS MATERIALIZED (
     SELECT short_code FROM pastes
     WHERE deletion_status = 'DELETION_IN_PROGRESS' AND deletion_initiated_at IS NULL

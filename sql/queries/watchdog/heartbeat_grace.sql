@@ -1,7 +1,8 @@
 -- While the server was down no worker could send a heartbeat, so old heartbeats prove nothing until
 -- workers have had time for a new one.
 -- $1 stuck_after in seconds, $2 time that a worker needs for a heartbeat, in seconds.
--- Always one row: the seconds to wait before leases count as expired; 0 if none seems to be.
+-- Always one row: how many seconds a sweep must wait; 0 if no lease seems to have expired, or if
+-- the server has been up for long enough.
 SELECT CASE
     WHEN EXISTS (SELECT FROM deletion_claims
                  WHERE finished_at IS NULL AND reset_at IS NULL

@@ -56,8 +56,8 @@ pub(super) async fn assign_pending_keys(
         warn!(
             claim = claim.id,
             s3_key = ?key,
-            "claim {} keeps the key {key:?}: its paste {owner:?} cannot be changed now; a later sweep \
-             tries again",
+            "claim {} keeps the pending object delete of {key:?}: paste {owner:?} cannot be \
+             changed now (deleted, locked, or refused by a trigger); a later sweep tries again",
             claim.id
         );
     }

@@ -52,7 +52,11 @@ pub(super) async fn reset_row_by_row(
             return Err(refusal);
         }
         let id = claim.id;
-        warn!(claim = id, "claim {id}: resetting its pastes row by row: {}", describe(&refusal));
+        warn!(
+            claim = id,
+            "claim {id}: reset its pastes row by row, because all at once failed: {}",
+            describe(&refusal)
+        );
     }
     for bad in &failed {
         error!(claim = claim.id, "cannot reset paste {:?}: {}", bad.unit, bad.error);
@@ -99,7 +103,11 @@ async fn refused_owners(
     for bad in &failed {
         error!(
             claim = claim.id,
-            "paste {:?} cannot take over the key of its object: {}", bad.unit.0, bad.error
+            "cannot record the pending object delete in paste {:?}: {}; another paste of claim {} \
+             takes it over if one can be changed",
+            bad.unit.0,
+            bad.error,
+            claim.id
         );
     }
     Ok(failed.into_iter().map(|bad| bad.unit.0).collect())

@@ -30,8 +30,8 @@ pub(super) async fn objects(objects: &Objects, settings: &Settings) -> Result<Ou
     })
 }
 
-/// Compares a page from a random position on, or the first page if the random one is not full. So a
-/// small database is compared as a whole; the last few objects alone would prove nothing.
+/// Compares a page that starts at a random position. If that page is not full, compares the first
+/// page instead, so that a small database is compared as a whole.
 async fn compare(objects: &Objects, settings: &Settings) -> Result<Report> {
     let position = Uuid::new_v4();
     let after_key = format!("{}{}", objects.prefix(), position.simple());

@@ -1,5 +1,5 @@
-//! Step 2: claim due pastes. One statement marks them as DELETION_IN_PROGRESS and inserts the claim row,
-//! which is their lease.
+//! Step 2: claim due pastes. One statement marks them as DELETION_IN_PROGRESS and inserts the claim
+//! row, which is their lease.
 //!
 //! In: how many pastes, due from when on. Out: a [`Claim`], or nothing to claim. A crash before the
 //! commit leaves nothing; after it, a claim that the watchdog resets when its lease expires.
@@ -58,8 +58,7 @@ pub struct Wanted {
 /// Why nothing was claimed.
 #[derive(thiserror::Error, Debug)]
 pub enum ClaimError {
-    /// Whether the claim was committed is unknown until the unconfirmed claims
-    /// are released.
+    /// The claim may have been committed; if so, it is an unconfirmed claim.
     #[error("claiming failed: {}", describe_pool(.0))]
     Postgres(#[from] PgError),
     /// The database was migrated while this worker ran.
@@ -71,11 +70,14 @@ pub enum ClaimError {
     #[error("claiming failed: {0}")]
     Unreadable(#[from] Unreadable),
     /// Fewer rows are marked than were picked: a claim row by row finds out which.
-    #[error("claiming failed: not all pastes could be marked: a trigger on pastes undoes it")]
+    #[error(
+        "claiming failed: a trigger or rule on pastes swallows or undoes the UPDATE that marks \
+         some of them"
+    )]
     Swallowed,
     #[error(
         "claiming failed: a trigger on pastes changes deletion_initiated_at, which a claim needs to \
-         recognise its rows; drop the trigger, or let it leave that column alone"
+         recognise its rows; drop the trigger, or exclude that column from it"
     )]
     Retimed,
     /// Every paste waits for a lock, or takes too long.
@@ -95,7 +97,7 @@ impl From<tokio_postgres::Error> for ClaimError {
 }
 
 impl ClaimError {
-    /// Waiting does not help: a missing privilege, for example, or another schema.
+    /// Returns whether waiting cannot help: a missing privilege, for example, or another schema.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => is_permanent(error),
@@ -108,7 +110,7 @@ impl ClaimError {
         }
     }
 
-    /// Perhaps only some rows fail: a claim row by row can tell.
+    /// Returns whether single rows may be the cause, so that a claim row by row is worthwhile.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
@@ -174,7 +176,8 @@ impl ClaimStep {
         self.lock.probe().await.map(|_| ())
     }
 
-    /// Takes the lock, claims, releases the lock. `None`: nothing to claim, or asked to stop.
+    /// Takes the lock, claims, releases the lock. `None`: there is nothing to claim, or the run
+    /// must stop.
     pub async fn run(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
         // Before the lock: no other worker waits for it while this one waits for a connection.
         let mut client = answered::<_, PgError>(self.pool.get()).await?;
@@ -198,7 +201,8 @@ impl ClaimStep {
         claimed
     }
 
-    /// All at once; when Postgres refuses that, row by row, until something is claimed.
+    /// Claims a whole batch. If Postgres refuses to mark some row, claims row by row, and repeats
+    /// while every candidate is unclaimable.
     async fn claim_in_turn(
         &self,
         client: &mut Client,
@@ -223,7 +227,8 @@ impl ClaimStep {
         over || self.shutdown.stop.is_cancelled()
     }
 
-    /// First in a claim's transaction: its settings, and its turn.
+    /// Begins the transaction of a claim: sets its timeout and planner switches, takes the worker's
+    /// advisory lock, and checks that schema and bucket have not changed.
     async fn begin_claim<'a>(
         &self,
         client: &'a mut Client,
@@ -296,7 +301,8 @@ fn marked(rows: &[Row]) -> i64 {
     i64::try_from(marked.count()).unwrap_or(i64::MAX)
 }
 
-/// A claim recognises its rows by its id and its time.
+/// Returns an error if a trigger changed `deletion_initiated_at`: a claim recognises its rows by
+/// its id and this time.
 fn expect_our_time(rows: &[Row]) -> Result<(), ClaimError> {
     match rows.iter().all(|row| row.get::<_, Option<bool>>("is_timed") == Some(true)) {
         true => Ok(()),

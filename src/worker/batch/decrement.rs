@@ -34,6 +34,7 @@ use super::{
 use crate::{
     claim::{Claim, Decremented, StepError},
     failpoint,
+    format::counted,
     postgres::{
         Fault, Unreadable,
         bisect::{Blame, SWALLOWED, apply_to_good},
@@ -65,12 +66,13 @@ impl DecrementStep {
         Self { pool, retry, fail_rows, missing, tally, blame: Blame::default() }
     }
 
-    /// Lets this run delete pastes although their content is missing, or not.
+    /// Turns the brake for missing content off (`--override-brake`) or on.
     pub fn ignore_missing_content(&self, is_ignored: bool) {
         self.missing.ignore(is_ignored);
     }
 
-    /// One short READ COMMITTED transaction, fenced first. Done already: goes on from the record.
+    /// Decrements in one short READ COMMITTED transaction whose first write is the fence. If an
+    /// earlier try was committed, returns what that try recorded.
     pub async fn run(&self, claim: &Claim) -> Result<Decremented, StepError> {
         let last = LastTry::default();
         let attempt = |mode| self.try_decrement(claim, mode, &last);
@@ -79,7 +81,7 @@ impl DecrementStep {
             let (failed, drift) = last.what();
             Some(Decremented { failed, drift, ..record })
         };
-        self.retry.step(claim.fence, attempt, done_already).await
+        self.retry.step("decrement", claim.fence, attempt, done_already).await
     }
 
     async fn try_decrement(
@@ -156,8 +158,8 @@ impl DecrementStep {
         Ok(())
     }
 
-    /// The content rows are locked. Checks, in a later statement, which of those that would be deleted other
-    /// pastes still reference.
+    /// Plans the new count of each locked content row. Runs after the statement that locks them, so
+    /// that its snapshot shows every paste that still references content that would be deleted.
     async fn plan(
         &self,
         transaction: &Transaction<'_>,
@@ -201,17 +203,23 @@ fn log_drift(claim: &Claim, plan: &Plan) {
     let id = claim.fence.claim;
     if plan.missing > 0 {
         let missing = plan.missing;
-        warn!(claim = id, missing, "drift: claim {id}: {missing} content rows are missing");
+        warn!(
+            claim = id,
+            missing,
+            "drift: claim {id}: missing content rows: {missing}; if their objects still exist, \
+             `cleanupctl audit` finds them"
+        );
     }
     for content in plan.contents.iter().filter(|content| content.drifted()) {
         let (key, found) = (&content.s3_key, content.ref_count);
-        let counted = content.other_references;
+        let others = content.other_references;
         warn!(
             claim = id,
             s3_key = ?key,
             ref_count = found,
-            recount = counted,
-            "drift: claim {id}: the ref_count of {key:?} was wrong; it is {counted} after this batch"
+            recount = others,
+            "drift: claim {id}: ref_count of {key:?} was wrong ({found}); {} left after this batch",
+            counted(others, "reference")
         );
     }
 }

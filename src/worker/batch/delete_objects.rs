@@ -97,14 +97,14 @@ impl DeleteObjectsStep {
         let (used, rows) = found.map_err(|error| StepError::Transient(describe_pool(&error)))?;
         let used = used.iter().map(|row| {
             let key: String = row.get("s3_key");
-            let why = format!("its object {key:?} is not deleted: content uses that key again");
+            let why = format!("object {key:?} is kept: a content row uses this key again");
             (key, why)
         });
         let spared = rows.iter().map(|row| {
             let (key, other): (String, String) = (row.get("s3_key"), row.get("other_key"));
             let why = format!(
-                "its object {key:?} is not deleted: the store may take it for {other:?}, which \
-                 other content uses"
+                "object {key:?} is kept while other content uses {other:?}: some stores treat both \
+                 as one object"
             );
             (key, why)
         });

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use deadpool_postgres::Transaction;
 use tracing::warn;
 
-use crate::config::Worker as Settings;
+use crate::{config::Worker as Settings, format::counted};
 
 const FAIL_ROWS: &str = sql!("claim/fail_rows");
 /// Error texts of S3 and Postgres are cut after this many characters.
@@ -86,9 +86,9 @@ impl FailRows {
             claim,
             rows = bad.len(),
             dead_letters = dead,
-            "claim {claim}: could not delete {} pastes, {dead} of them are dead letters now; the first \
-             is {:?}: {}",
-            bad.len(),
+            "claim {claim}: {} failed ({}); the first is {:?}: {}",
+            counted(bad.len(), "paste"),
+            counted(dead, "dead letter"),
             bad.first().map(|bad| &*bad.short_code).unwrap_or_default(),
             errors.first().map(String::as_str).unwrap_or_default()
         );

@@ -76,7 +76,8 @@ impl FinishStep {
         Self { pool, retry, fail_rows, tombstones, tally, blame: Blame::default() }
     }
 
-    /// One transaction, fenced first. Done already: returns what was done.
+    /// Finishes in one transaction whose first write is the fence. If an earlier try was committed,
+    /// returns its result.
     pub async fn run(
         &self,
         claim: &Claim,
@@ -90,7 +91,7 @@ impl FinishStep {
             let (failed, gone) = last.what();
             Some(Finished { rows, failed, gone })
         };
-        self.retry.step(claim.fence, attempt, done_already).await
+        self.retry.step("finish", claim.fence, attempt, done_already).await
     }
 
     async fn try_finish(

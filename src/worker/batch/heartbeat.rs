@@ -12,11 +12,18 @@ use super::OpenClaims;
 use crate::{
     config::Settings,
     failpoint,
+    format::counted,
     postgres::{Target, describe},
     worker::report::RunRecord,
 };
 
 const HEARTBEAT: &str = sql!("run/heartbeat");
+
+/// Describes why a worker drops a claim by its own clock.
+pub(super) fn no_heartbeat(stuck_after: Duration) -> String {
+    let stuck_after = humantime::format_duration(stuck_after);
+    format!("no heartbeat reached Postgres for {stuck_after} (watchdog.stuck_after)")
+}
 
 /// Keeps the leases of one worker's open claims.
 pub(in crate::worker) struct Heartbeat {
@@ -51,13 +58,19 @@ impl Heartbeat {
             ticks.tick().await;
             let expired = self.open.lose_expired(self.stuck_after);
             if expired > 0 {
-                warn!(expired, "dropped {expired} claims: no heartbeat for watchdog.stuck_after");
+                let (claims, why) = (counted(expired, "claim"), no_heartbeat(self.stuck_after));
+                warn!(expired, "dropped {claims}, which a watchdog may have reset: {why}");
             }
             let has_claims = !self.open.ids().is_empty();
             if let Err(reason) = self.connect_and_send(&mut connection).await {
                 connection = None;
                 if has_claims {
-                    warn!("the heartbeat failed: {reason}");
+                    let every = humantime::format_duration(self.interval);
+                    let stuck_after = humantime::format_duration(self.stuck_after);
+                    warn!(
+                        "heartbeat failed: {reason}; retrying every {every}, open claims are \
+                         dropped after {stuck_after} without a heartbeat"
+                    );
                 }
             }
         }
@@ -77,7 +90,7 @@ impl Heartbeat {
         };
         match timeout(longest, heartbeat).await {
             Ok(sent) => sent.map_err(|error| describe(&error)),
-            Err(_) => Err(format!("no answer within {longest:?}")),
+            Err(_) => Err(format!("Postgres did not answer within {longest:?}")),
         }
     }
 

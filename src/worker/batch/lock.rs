@@ -47,7 +47,8 @@ pub struct Lock {
     key: String,
     ttl: Duration,
     when_unavailable: WhenUnavailable,
-    /// The token of a lock that could not be released: the next one to be taken replaces it.
+    /// The token of a lock that could not be released; the next acquisition deletes that lock
+    /// first.
     left_behind: Arc<Mutex<String>>,
     /// Where waits are counted.
     tally: Arc<Tally>,
@@ -60,9 +61,9 @@ pub enum Turn {
     Held(String),
     /// Go on without it, for this reason.
     Without(String),
-    /// Not without it (`lock.when_unavailable` is "wait"), and Redis stayed away.
+    /// Redis is unavailable, and `lock.when_unavailable` is "wait".
     Unavailable(String),
-    /// Asked to stop while waiting, or out of time.
+    /// The run must stop, or its deadline is over.
     Stopped,
 }
 
@@ -116,7 +117,12 @@ impl Lock {
             let reason = match self.try_acquire(&token).await {
                 Ok(true) => return Turn::Held(token),
                 Ok(false) if asked.elapsed() >= self.ttl * MAX_WAIT_TTLS => {
-                    return Turn::Without(format!("{:?} stayed taken", self.key));
+                    let longest = humantime::format_duration(self.ttl * MAX_WAIT_TTLS);
+                    return Turn::Without(format!(
+                        "the lock {:?} was not free for {longest}; `cleanupctl doctor` checks \
+                         whether it expires",
+                        self.key
+                    ));
                 }
                 Ok(false) => None,
                 Err(reason) if self.when_unavailable == WhenUnavailable::Proceed => {
@@ -215,7 +221,12 @@ impl Lock {
         failpoint::reached("lock.released");
         match released {
             Ok(1) => {}
-            Ok(_) => warn!("the claim lock had expired or was taken over before its release"),
+            Ok(_) => warn!(
+                "the Redis lock {:?} expired before the claim ended; if this repeats, raise \
+                 lock.ttl ({})",
+                self.key,
+                humantime::format_duration(self.ttl)
+            ),
             Err(error) => self.leave_behind(token, &self.refused(&error)),
         }
     }

@@ -53,7 +53,8 @@ use crate::{
     telemetry,
 };
 
-/// On top of a step's own deadline, before its claim gets no more heartbeats.
+/// Added to the deadline of a step. A step that takes longer is stuck, and its claim gets no more
+/// heartbeats.
 const SLACK: Duration = Duration::from_secs(15);
 
 /// What the steps are made of.
@@ -156,7 +157,7 @@ impl Worker {
             ended = self.all_steps(&claim, claim_time) => ended,
             () = lost.cancelled() => Err(LeaseLost(claim.fence).into()),
             () = self.shutdown.abandon.cancelled() => {
-                Err(StepError::Transient("asked to stop".into()))
+                Err(StepError::Transient("the run stopped before the batch was finished".into()))
             }
         };
         self.tally.batch_ended(claim.pastes.len());
@@ -167,7 +168,9 @@ impl Worker {
             self.open.add_unconfirmed();
         }
         match expired {
-            true => BatchEnd::Transient("no heartbeat reached Postgres for stuck_after".into()),
+            true => {
+                BatchEnd::Transient(heartbeat::no_heartbeat(self.settings.watchdog.stuck_after))
+            }
             false => end,
         }
     }
@@ -262,7 +265,7 @@ impl Worker {
         let released = self.steps.release.because(claim.fence, why).await;
         match &released {
             Ok(reset) => self.tally.released(reset),
-            Err(error) => warn!(claim = id, "could not release claim {id} yet: {error}"),
+            Err(error) => warn!(claim = id, "could not release claim {id}, trying later: {error}"),
         }
         released.is_ok()
     }

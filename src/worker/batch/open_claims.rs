@@ -42,13 +42,13 @@ impl OpenClaims {
         self.unconfirmed.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What became of `claims` of them is known.
+    /// Records that the outcome of this many unconfirmed claims is known.
     pub fn confirm(&self, claims: usize) {
         let rest = |all: usize| Some(all.saturating_sub(claims));
         let _ = self.unconfirmed.fetch_update(Ordering::AcqRel, Ordering::Acquire, rest);
     }
 
-    /// Returns how many there may be.
+    /// Returns the number of unconfirmed claims, at most.
     pub fn unconfirmed(&self) -> usize {
         self.unconfirmed.load(Ordering::Acquire)
     }

@@ -21,14 +21,15 @@ use crate::{
     },
     config::Settings,
     failpoint,
+    format::counted,
     postgres::{answered, describe, describe_pool, is_permanent},
 };
 
 const OWN_CLAIM: &str = sql!("claim/lock_own");
 const TURN: &str = sql!("claim/lock_worker");
 const OPEN_CLAIMS: &str = sql!("claim/of_worker");
-/// A claim that cannot be released within this is left until the dependencies are available again, or until the
-/// end of the run: see [`Release::everything`].
+/// A claim that cannot be released within this is left until the dependencies are available again,
+/// or until the end of the run: see [`Release::everything`].
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Releases claims of one worker.
@@ -73,8 +74,15 @@ impl Release {
         loop {
             let (reason, permanent) = match answered(self.try_release(fence, why)).await {
                 Ok(reset) => {
-                    let (claim, rows, reason) = (fence.claim, reset.rows, why.text());
-                    info!(claim, rows, "released claim {claim}: {rows} pastes ({reason})");
+                    // None: the claim was finished or reset already.
+                    if reset.claims > 0 {
+                        let (claim, rows, reason) = (fence.claim, reset.rows, why.text());
+                        let pastes = counted(rows, "paste");
+                        info!(
+                            claim,
+                            rows, "released claim {claim}: {pastes} due again; reason: {reason}"
+                        );
+                    }
                     return Ok(reset);
                 }
                 Err(error) => {
@@ -120,9 +128,13 @@ impl Release {
             error => StepError::Transient(describe_pool(error)),
         })?;
         for claim in &unknown {
-            warn!(claim, "claim {claim} is open, but no batch of this worker has it: releasing it");
+            warn!(
+                claim,
+                "releasing unconfirmed claim {claim}: it is open, but no batch of this worker has \
+                 it"
+            );
             let fence = Fence { claim: *claim, worker: self.id };
-            let reason = "left open by its worker";
+            let reason = "unconfirmed: open, but no batch of its worker had it";
             let why = match self.braked().contains(claim) {
                 true => ResetReason::Brake(reason),
                 false => ResetReason::Released(reason),
@@ -135,8 +147,8 @@ impl Release {
     }
 
     /// Releases what is left at the end of a run. A claim that stays open can only be reset by the watchdog,
-    /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, unless it is
-    /// asked to stop. The error is why it gave up.
+    /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, but
+    /// after a signal only for `worker.grace_period`. The error is why it gave up.
     pub async fn everything(&self, stop: &CancellationToken) -> Result<(), String> {
         let stuck_after = self.settings.watchdog.stuck_after;
         let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);
@@ -149,7 +161,12 @@ impl Release {
                 return Ok(());
             }
             if tries == 0 {
-                warn!("not exiting until the open claims are released: {reason}");
+                let longest = humantime::format_duration(stuck_after);
+                let grace = humantime::format_duration(self.settings.worker.grace_period);
+                warn!(
+                    "waiting to release open claims before exit, for at most {longest} ({grace} \
+                     after SIGTERM): {reason}"
+                );
             }
             if stop.is_cancelled() {
                 give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);

@@ -1,5 +1,5 @@
-//! Retrying a step. Whether a commit whose answer was lost happened is not guessed: the claim row is read
-//! back under its lock, and the step goes on from there.
+//! Retries a step. If the answer to a COMMIT was lost, the claim row is read back under its lock to
+//! learn whether the commit happened, and the step continues accordingly.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -38,7 +38,8 @@ pub(in crate::worker) enum Mode {
 /// Why one try of a step did not succeed.
 #[derive(Debug)]
 pub(in crate::worker) enum TryError {
-    /// The fence matched nothing: lost, or done already by a transaction whose answer was lost.
+    /// The fence matched no row: the lease is lost, or an earlier try was committed and its answer
+    /// was lost.
     NotFenced,
     /// Not as many rows were written as the claim has: a try row by row finds out which.
     Unaccounted,
@@ -58,7 +59,7 @@ impl<E: Into<PgError>> From<E> for TryError {
 }
 
 impl TryError {
-    /// From a search for bad rows; `name` tells which pastes a unit stands for.
+    /// Converts the error of a bisection. `name` returns the short codes of a unit.
     pub fn from_search<T>(error: ApplyError<T>, name: impl Fn(&T) -> Vec<String>) -> Self {
         match error {
             ApplyError::Postgres(error) => error.into(),
@@ -66,7 +67,7 @@ impl TryError {
         }
     }
 
-    /// From a write to all rows at once.
+    /// Converts the error of a write to all rows at once.
     pub fn from_refusal(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Postgres(error) => error.into(),
@@ -74,7 +75,7 @@ impl TryError {
         }
     }
 
-    /// Perhaps only some rows fail: a try row by row can tell.
+    /// Returns whether single rows may be the cause, so that a try row by row is worthwhile.
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Unaccounted => true,
@@ -91,10 +92,26 @@ impl TryError {
         matches!(self, Self::Postgres(PgError::Backend(error)) if is_permanent(error))
     }
 
+    /// Returns the error of the step, if another try would not help.
+    fn ends_step(&self) -> Option<StepError> {
+        Some(match self {
+            _ if self.is_permanent() => StepError::Permanent(self.reason()),
+            Self::Database(fault) => StepError::Database(fault.clone()),
+            Self::Brake(reason) => StepError::Brake(reason.clone()),
+            Self::Release(reason) => StepError::Transient(reason.clone()),
+            Self::NotFenced | Self::Unaccounted | Self::Postgres(_) => return None,
+        })
+    }
+
     fn reason(&self) -> String {
         match self {
-            Self::NotFenced => "the claim is not in the expected state".into(),
-            Self::Unaccounted => "not all pastes of the claim could be accounted for".into(),
+            Self::NotFenced => {
+                "the fence matched no row: the claim was reset, or its step is already done".into()
+            }
+            Self::Unaccounted => {
+                "not all rows of the claim were changed: another program or a trigger interferes"
+                    .into()
+            }
             Self::Database(fault) => fault.to_string(),
             Self::Brake(reason) | Self::Release(reason) => reason.clone(),
             Self::Postgres(error) => describe_pool(error),
@@ -119,8 +136,9 @@ pub(in crate::worker) struct ClaimState {
     pub finished: Option<u64>,
 }
 
-/// What the last try to reach its COMMIT did, for what the claim row does not record. If the step turns
-/// out to be done, that try did it: none gets past the fence after one that was committed.
+/// Remembers what the latest try was about to commit, as far as the claim row does not record it
+/// (failed rows, drift). If the read-back shows that the step is done, that try committed it: the
+/// fence stops every try after a committed one.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct LastTry<T>(Mutex<T>);
 
@@ -151,9 +169,11 @@ impl Retry {
         Self { pool, timeout: STEP_TIMEOUT.min(outage_timeout) }
     }
 
-    /// Tries a step until it is done, was done already, or the lease is lost.
+    /// Tries a step until it is done, was done already, or the lease is lost. `step`: its name in
+    /// the log.
     pub async fn step<T, Trying: Future<Output = Result<T, TryError>>>(
         &self,
+        step: &str,
         fence: Fence,
         attempt: impl Fn(Mode) -> Trying,
         done_already: impl Fn(&ClaimState) -> Option<T>,
@@ -170,18 +190,16 @@ impl Retry {
                 mode = Mode::RowByRow;
                 continue;
             }
-            let reason = error.reason();
-            if error.is_permanent() {
-                return Err(StepError::Permanent(reason));
+            if let Some(end) = error.ends_step() {
+                return Err(end);
             }
-            match error {
-                TryError::Database(fault) => return Err(StepError::Database(fault)),
-                TryError::Brake(reason) => return Err(StepError::Brake(reason)),
-                TryError::Release(reason) => return Err(StepError::Transient(reason)),
-                _ => {}
-            }
+            let (id, reason) = (fence.claim, error.reason());
             if tries == 0 && !matches!(error, TryError::NotFenced) {
-                warn!(claim = fence.claim, "claim {}: retrying: {reason}", fence.claim);
+                let longest = humantime::format_duration(self.timeout);
+                warn!(
+                    claim = id,
+                    "claim {id}: {step} failed, retrying for up to {longest}: {reason}"
+                );
             }
             if Instant::now() >= give_up {
                 return Err(StepError::Transient(reason));
@@ -195,7 +213,7 @@ impl Retry {
             forget_statements(&self.pool);
             let read = self.read_back(fence).await;
             if read.is_err() && matches!(error, TryError::NotFenced) {
-                warn!(claim = fence.claim, "claim {}: stopped by its fence", fence.claim);
+                warn!(claim = id, "claim {id}: {step} wrote nothing, its fence matched no row");
             }
             if let Some(done) = read?.as_ref().and_then(&done_already) {
                 return Ok(done);

@@ -1,5 +1,5 @@
-//! How long after their expiry a batch's pastes were erased: the service's promise to its users, as a
-//! histogram in the claim row.
+//! Builds the histogram of the time from expiry to deletion, which a finish stores in its claim
+//! row.
 
 use std::collections::HashSet;
 

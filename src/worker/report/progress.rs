@@ -12,7 +12,10 @@ use tokio::task::JoinHandle;
 use crate::{
     format::thousands,
     telemetry,
-    worker::{Worker, run::left},
+    worker::{
+        Worker,
+        run::{MOST_DUE_COUNTED, left},
+    },
 };
 
 /// Starts the bar, if stderr is a terminal.
@@ -22,15 +25,16 @@ pub(in crate::worker) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
     }
     Some(tokio::spawn(async move {
         let bar = telemetry::show_bar(ProgressBar::new(0));
-        if let Ok(style) =
-            ProgressStyle::with_template("{wide_bar} {human_pos}/{human_len} pastes, {rate}{msg}")
-        {
+        if let Ok(style) = ProgressStyle::with_template(
+            "{wide_bar} {human_pos}/{human_len}{prefix} pastes, {rate}{msg}",
+        ) {
             let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
                 let _ = write!(text, "{}/s", thousands(state.per_sec().round() as u64));
             };
             bar.set_style(style.with_key("rate", rate));
         }
         let (mut ticks, mut round) = (tokio::time::interval(Duration::from_millis(250)), 0_u32);
+        let mut is_capped = false;
         loop {
             ticks.tick().await;
             // The length is counted once a minute: more pastes expire while the run goes on.
@@ -39,13 +43,15 @@ pub(in crate::worker) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
                 let taken = worker.tally.rows_taken();
                 let left = left(&worker).await.unwrap_or_default();
                 bar.set_length(taken + u64::try_from(left.due).unwrap_or_default());
+                is_capped = left.due >= i64::from(MOST_DUE_COUNTED);
+                bar.set_prefix(if is_capped { "+" } else { "" });
             }
             let deleted = worker.tally.rows();
             bar.set_position(deleted);
             bar.set_length(bar.length().unwrap_or_default().max(deleted));
             bar.set_message(match worker.record.waiting_for() {
                 Some(reason) => format!("; waiting for {}", shortened(&reason)),
-                None if bar.eta().is_zero() => String::new(),
+                None if is_capped || bar.eta().is_zero() => String::new(),
                 None => format!(", {:#} left", HumanDuration(bar.eta())),
             });
             round += 1;

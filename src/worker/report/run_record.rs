@@ -1,6 +1,6 @@
-//! The run's own row in `cleanup_runs`, for `status` and metrics. What cannot be written is made up for by
-//! the next write, and stops nothing. One column decides something: `busy_claims` keeps a worker that
-//! waits for a lock from being reset.
+//! The run's own row in `cleanup_runs`, for `status` and metrics. A failed write is ignored; the
+//! next one writes all values again. Only `busy_claims` affects the protocol: it keeps the claims
+//! of a worker that waits for a lock from being reset.
 
 use std::{sync::Arc, time::Duration};
 

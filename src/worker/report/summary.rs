@@ -73,7 +73,8 @@ impl PhaseTimes {
 pub struct Phase {
     pub count: u64,
     pub ms: u64,
-    /// Of the time of all phases. Batches overlap, so the times add up to more than the run took.
+    /// Share of the summed time of all phases, 0 to 1. Batches overlap, so that sum is longer than
+    /// the run.
     pub share: f64,
 }
 

@@ -1,13 +1,16 @@
 //! A run's summary for people.
 
-use super::summary::{StoppedBecause, Summary};
-use crate::format::{bytes, counted, table, thousands};
+use super::summary::{Left, StoppedBecause, Summary};
+use crate::{
+    format::{bytes, counted, table, thousands},
+    worker::run::MOST_DUE_COUNTED,
+};
 
 /// Answers in a few lines: how much, how fast, why did it stop, what is left.
 pub fn show(summary: &Summary) -> String {
     let seconds = summary.elapsed_ms as f64 / 1000.0;
     let mut text = format!(
-        "deleted {} and {}, {}, in {} and {seconds:.1} s: {} pastes/s\n{}; ended {}",
+        "deleted {} and {} ({}) in {seconds:.1} s ({}, {} pastes/s)\n{}; ended {}",
         counted(summary.rows_deleted, "paste"),
         counted(summary.objects_deleted, "object"),
         bytes(summary.bytes_freed),
@@ -16,42 +19,63 @@ pub fn show(summary: &Summary) -> String {
         why(summary),
         summary.ended_at,
     );
-    for (number, what) in [
-        (summary.rows_failed, "pastes that could not be deleted in this run"),
-        (summary.rows_deleted_by_others, "claimed pastes that another program deleted"),
-        (summary.claims_reset_at_start, "claims of dead workers reset at the start"),
-        (summary.claims_released, "claims released before they were finished"),
-        (summary.leases_lost, "claims lost: reset by a watchdog while this worker had them"),
-        (summary.drift_repaired, "wrong ref_counts repaired"),
-        (summary.claims_without_lock, "claims made without the Redis lock"),
-        (summary.evictions_failed, "batches not evicted from the cache"),
+    for (number, noun, what) in [
+        (summary.rows_failed, "paste", "not deleted because of an error"),
+        (summary.rows_deleted_by_others, "claimed paste", "deleted by another program"),
+        (summary.claims_reset_at_start, "claim", "of dead workers reset at the start"),
+        (summary.claims_released, "claim", "released without being finished"),
+        (summary.leases_lost, "lease", "lost: reset by a watchdog while this worker was running"),
+        (summary.drift_repaired, "wrong ref_count", "repaired"),
+        (summary.claims_without_lock, "claim", "made without the Redis lock"),
+        (summary.evictions_failed, "batch", "not evicted from the cache"),
     ] {
         if number > 0 {
-            text += &format!("\n  {} {what}", thousands(number));
+            text += &format!("\n  {} {what}", counted(number, noun));
         }
     }
-    for (what, ms) in &summary.waited_ms {
-        text += &format!("\n  waited {:.1} s: {what}", *ms as f64 / 1000.0);
+    for (name, ms) in &summary.waited_ms {
+        let seconds = *ms as f64 / 1000.0;
+        text += &format!("\n  waited {seconds:.1} s for {} ({name})", waited_for(name));
     }
-    if let Some(left) = &summary.left {
-        for (number, what) in [
-            (left.due, "due"),
-            (left.backing_off, "backing off after a failure"),
-            (left.dead_letters, "dead letters: see `cleanupctl dead-letters`"),
-            (left.unclaimable, "unclaimable: see `cleanupctl doctor`"),
-            (left.claimed_by_others, "claimed by other workers"),
-            (left.stranded, "in progress without an open claim: see `cleanupctl status`"),
-        ] {
-            if number > 0 {
-                text += &format!("\n  left: {} {what}", thousands(number));
-            }
-        }
-    }
+    text += &summary.left.as_ref().map(show_left).unwrap_or_default();
     let rows = summary.phases.named().map(|(name, phase)| {
         let share = format!("{:.0} %", phase.share * 100.0);
         vec![name.to_string(), thousands(phase.count), thousands(phase.ms), share]
     });
     format!("{text}\n{}", table(&["phase", "count", "ms", "share"], rows))
+}
+
+fn show_left(left: &Left) -> String {
+    let mut text = String::new();
+    let is_capped = left.due >= i64::from(MOST_DUE_COUNTED);
+    for (number, what) in [
+        (left.due, if is_capped { "or more due" } else { "due" }),
+        (left.backing_off, "backing off after a failure"),
+        (left.dead_letters, "failed permanently: see `cleanupctl dead-letters`"),
+        (left.unclaimable, "unclaimable: see `cleanupctl doctor`"),
+        (left.claimed_by_others, "claimed by other workers"),
+        (left.stranded, "in progress without an open claim: see `cleanupctl status`"),
+    ] {
+        if number > 0 {
+            text += &format!("\n  left: {} {what}", counted(number, "paste"));
+        }
+    }
+    text
+}
+
+/// Returns what a run waited for, by the name of the wait in JSON and metrics.
+fn waited_for(name: &str) -> &str {
+    match name {
+        "backing_off" => "pastes that back off",
+        "dependency_unavailable" => "unavailable dependencies",
+        "flag_file" => "the removal of the flag file",
+        "lock" => "the Redis lock",
+        "locked_rows" => "locked rows",
+        "max_rate" => "the maximum rate",
+        "replica_lag" => "standbys that lag",
+        "s3_pace" => "the pace of S3 requests",
+        other => other,
+    }
 }
 
 fn why(summary: &Summary) -> String {

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Error};
 use crate::{
     config::Brake,
     fleet::backlog::{Share, count_due, sample},
-    format::thousands,
+    format::{counted, thousands},
     postgres::planner::BY_DUE_INDEX,
 };
 
@@ -69,8 +69,8 @@ pub(in crate::worker) fn judge_missing(missing: u64, pastes: u64) -> Option<Stri
     much.then(|| {
         format!(
             "{} of {} pastes have no content row, so their objects would stay behind; check that \
-             content has the rows of these pastes (`cleanupctl audit` lists them); if it is right, \
-             run again with --override-brake",
+             content is the right table and complete (`cleanupctl audit` lists the pastes); if \
+             this is expected, run again with --override-brake",
             thousands(missing),
             thousands(pastes)
         )
@@ -108,11 +108,8 @@ fn too_large(due: u64, all: u64, sampled: bool, max_share: f64) -> String {
 }
 
 fn too_many(max_rows: u64) -> String {
-    format!(
-        "more than {} pastes are due, the most that brake.max_rows allows; {REMEDY}",
-        thousands(max_rows)
-    )
+    format!("would delete more than {} (brake.max_rows); {REMEDY}", counted(max_rows, "paste"))
 }
 
-const REMEDY: &str = "check the clock of the database and what last changed expires_at; if it is \
-                      right, run again with --override-brake";
+const REMEDY: &str = "check the clock of the database and what last changed expires_at; if this is \
+                      expected, run again with --override-brake";

@@ -1,5 +1,6 @@
 //! The drain loop: claim, start the batch's steps as a task, claim the next while batches are in flight;
-//! stop when nothing is due, or when something asks for it.
+//! stop when nothing is due, or when a stop check (signal, deadline, limit, pause, brake) requires
+//! it.
 
 use std::{
     sync::Arc,
@@ -198,7 +199,10 @@ impl Drain {
         match self.worker.release_unconfirmed().await {
             Ok(0) if self.panicked > 0 => {
                 let batches = counted(self.panicked, "batch");
-                let reason = format!("{batches} panicked; see the log");
+                let reason = format!(
+                    "{batches} panicked, which is a bug; their pastes count an attempt; search the \
+                     log for \"panicked\""
+                );
                 return Some((StoppedBecause::Failed, Some(reason)));
             }
             Ok(0) => match answered(nothing_due(&self.worker)).await {
@@ -216,8 +220,9 @@ impl Drain {
     async fn wait_for_locked(&mut self) -> Option<Stop> {
         let since = *self.locked_since.get_or_insert_with(Instant::now);
         if self.in_flight.is_empty() && since.elapsed() >= LOCKED_TIMEOUT {
-            let reason = "pastes are due but locked by another transaction; look for long \
-                          transactions in pg_stat_activity";
+            let reason = "due pastes have been locked by other transactions for a minute; \
+                          `cleanupctl doctor --long-transaction 1m` names the oldest, with the \
+                          statement that ends it";
             return Some((StoppedBecause::Failed, Some(reason.into())));
         }
         self.wait_for("locked_rows", LOCKED, jittered(Duration::from_millis(100))).await;
@@ -342,7 +347,7 @@ impl Drain {
         let grace = self.worker.settings.worker.grace_period;
         if !self.in_flight.is_empty() {
             let open = counted(self.in_flight.len(), "open batch");
-            info!("finishing {open}, for at most {grace:?}");
+            info!("stopping: finishing {open}, for at most {grace:?} (worker.grace_period)");
         }
         let grace_ends = sleep_until(Instant::now() + grace);
         tokio::pin!(grace_ends);

@@ -33,7 +33,8 @@ pub async fn dry_run(
         let brake = brake(client, settings, Taken::default(), limit).await?;
         Ok::<_, tokio_postgres::Error>((row, brake))
     };
-    let counted = counted.await.map_err(|error| anyhow!("dry run: {}", describe(&error)));
+    let counted =
+        counted.await.map_err(|error| anyhow!("the dry run failed: {}", describe(&error)));
     let (row, brake) = counted?;
     let (rows, objects, bytes) = (row.get("rows"), row.get("objects"), row.get("bytes"));
     Ok(WouldDelete { rows, objects, bytes, brake })

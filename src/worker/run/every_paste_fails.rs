@@ -1,6 +1,6 @@
-//! Every paste of a batch failed, one after the other: is it the pastes, or the database? Pastes of one
-//! owner come due side by side, so a whole batch of them proves little. Some of the pastes that came due
-//! last are tried before the run stops.
+//! Decides what it means that every paste of a batch fails. Such pastes may have a common owner,
+//! because those come due side by side. So a batch of the pastes that came due last is tried; if
+//! all of these fail, too, the cause is the database, and the run stops.
 
 /// What must be found out before the run goes on.
 #[derive(Debug, Default)]
@@ -35,8 +35,8 @@ impl EveryPasteFails {
         self.0 = self.0.take().filter(|_| rows == 0);
     }
 
-    /// Returns the reason, if the pastes that came due last were not tried yet. If they were, they neither
-    /// succeeded nor all failed: the next batch decides.
+    /// Takes the question and returns its reason, if the pastes that came due last were not tried
+    /// yet. If they were tried with a mixed result, drops the question and returns `None`.
     pub fn take_untried(&mut self) -> Option<String> {
         self.0.take().filter(|question| !question.is_tried).map(|question| question.reason)
     }

@@ -56,7 +56,7 @@ impl InFlight {
         self.claims.values().map(|(_, rows)| *rows as u64).sum()
     }
 
-    /// Whether a signal or the deadline asks the run to stop.
+    /// Returns whether a signal or the deadline stops the run.
     pub fn must_stop(&self) -> bool {
         self.stop.is_cancelled() || self.deadline.is_some_and(|end| Instant::now() >= end)
     }

@@ -1,8 +1,9 @@
 //! One run, from the sweep at its start to the summary at its end.
 //!
-//! `drain` is the loop. It asks, in this order: must the run stop (`stop`, `brake`), is a dependency
-//! unavailable (`outage`), does every paste fail (`every_paste_fails`), does it only repeat what fails
-//! (`fruitless`), must it wait (`throttle`); then it claims, or finds out what is left (`next_due`). `in_flight` has the batches that are running.
+//! `drain` is the loop. Each round checks, in this order: must the run stop (`stop`, `brake`), is a
+//! dependency unavailable (`outage`), does every paste fail (`every_paste_fails`), does the run
+//! only repeat what fails (`fruitless`), must it wait (`throttle`); then it claims, or queries what
+//! is due next (`next_due`). `in_flight` has the batches that are running.
 
 pub mod brake;
 mod drain;
@@ -20,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tracing::warn;
 
-pub(super) use self::next_due::left;
+pub(super) use self::next_due::{MOST_DUE_COUNTED, left};
 use self::{
     drain::Drain,
     in_flight::out_of_time,
@@ -92,7 +93,10 @@ impl Worker {
         match swept {
             Ok(swept) => swept.reset.claims,
             Err(error) => {
-                warn!("the sweep at the start of the run failed: {error}");
+                warn!(
+                    "the sweep at the start of the run failed: {error}; this run does not reset \
+                     the claims of dead workers"
+                );
                 0
             }
         }
@@ -119,7 +123,9 @@ impl Worker {
         summary.rows_failed = remaining.unwrap_or(summary.rows_failed.max(suspected));
         if summary.rows_failed > 0 {
             summary.fail_if_drained(format!(
-                "{} could not be deleted in this run; see last_error",
+                "{} could not be deleted in this run; the log has the errors, `cleanupctl explain \
+                 SHORT_CODE` shows that of one paste, `cleanupctl dead-letters` lists those that \
+                 failed permanently",
                 counted(summary.rows_failed, "paste")
             ));
         }

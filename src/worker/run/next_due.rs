@@ -1,4 +1,5 @@
-//! What is left? "Drained" is concluded from a plain query: no low-water mark, no SKIP LOCKED.
+//! Queries what is due next, and what is left. "Drained" is concluded from a plain query: no
+//! low-water mark, no SKIP LOCKED.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use uuid::Uuid;
 use super::stop::Stop;
 use crate::{
     fleet::{self, stranded::Stranded},
-    format::thousands,
+    format::counted,
     worker::{
         PgError, Worker,
         report::{Left, Stats, StoppedBecause},
@@ -20,20 +21,21 @@ const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
 const SHORT_CODES_LEFT: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
 pub(super) const WORTH_WAITING_S: i32 = 60;
-const MOST_DUE_COUNTED: i32 = 1_000_000;
+/// Due pastes are counted up to this when a run reports what is left.
+pub(in crate::worker) const MOST_DUE_COUNTED: i32 = 1_000_000;
 
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextDue {
     /// Rows are due; the class of the first one.
     Due { class: i16 },
-    /// Nothing is due, but a row that backs off soon is.
+    /// Nothing is due yet; the first row that backs off comes due after this time.
     DueIn(Duration),
     /// Nothing is due.
     Nothing,
 }
 
-/// Returns what is due next, claimed or not.
+/// Returns what is due next, including rows in claims that are not committed yet.
 pub(super) async fn next_due(worker: &Worker) -> Result<NextDue, PgError> {
     let client = worker.pool.get().await?;
     let query = client.prepare_cached(NEXT_DUE).await?;
@@ -80,11 +82,14 @@ async fn claimed_by_dead_workers(worker: &Worker) -> Result<Option<String>, PgEr
         Err(error) => format!("{error:#}"),
     };
     let age = humantime::format_duration(Duration::from_secs(age_s.max(0.0) as u64));
+    let others = match dead.len() - 1 {
+        0 => String::new(),
+        others => format!(" (and {others} more)"),
+    };
     Ok(Some(format!(
-        "{} pastes are claimed by worker {id}{}, without a heartbeat for {age}; {then}; if that \
-         worker is dead: `cleanupctl reset --worker {id}`",
-        thousands(pastes.unsigned_abs()),
-        if dead.len() > 1 { " and others" } else { "" },
+        "worker {id}{others} has claimed {} and has sent no heartbeat for {age}; its claim: \
+         {then}; if the worker is dead: `cleanupctl reset --worker {id}`",
+        counted(pastes, "paste"),
     )))
 }
 

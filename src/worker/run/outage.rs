@@ -78,7 +78,11 @@ impl Outage {
     pub fn checked(&mut self, worker: &Worker, result: Result<(), String>) {
         self.reason = result.err();
         if self.reason(worker).is_none() {
-            info!("resumed claims: Postgres, S3 and Redis are available again");
+            let checked = match worker.settings.lock.when_unavailable {
+                WhenUnavailable::Proceed => "Postgres and S3",
+                WhenUnavailable::Wait => "Postgres, Redis and S3",
+            };
+            info!("resumed claims: {checked} are available again");
             self.logged = None;
         }
     }

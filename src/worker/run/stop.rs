@@ -16,8 +16,8 @@ use crate::{
 };
 
 const PAUSE_CHECK: Duration = Duration::from_secs(2);
-/// A clock can jump and a migration can run in the middle of the night, too. Not more often than this,
-/// and not for more than a hundredth of the time: counting a large backlog is slow.
+/// Minimum interval between two checks of the safety brake: a clock can jump and a migration can
+/// run in the middle of a run, too. `BRAKE_SHARE` limits the checks to 1 % of the run's time.
 const BRAKE_CHECK: Duration = Duration::from_secs(30);
 const BRAKE_SHARE: u32 = 100;
 

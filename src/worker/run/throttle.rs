@@ -9,6 +9,7 @@ use tracing::{debug, info, warn};
 use super::in_flight::InFlight;
 use crate::{
     config::Throttle as Settings,
+    format::counted,
     postgres::describe_pool,
     printable::printable,
     worker::{PgError, Worker},
@@ -50,8 +51,8 @@ pub(super) struct Hold {
 }
 
 impl Throttle {
-    /// Delays the next claim by the time that `pastes` take at the maximum rate. Counted from when they
-    /// were asked for, so that a claim's own time is part of it; the first claim connects, too.
+    /// Delays the next claim by the time that `pastes` take at the maximum rate. That time counts
+    /// from the start of the claim; for the first claim, which also connects, from its end.
     pub fn claimed(&mut self, pastes: usize, requested_at: Instant, max_rate: u32) {
         if max_rate > 0 {
             let from = self.next_claim.map_or_else(Instant::now, |_| requested_at);
@@ -129,8 +130,9 @@ impl Throttle {
             self.hidden_logged = true;
             warn!(
                 hidden,
-                "throttle.max_replica_lag is not applied to {hidden} standbys: this login may not \
-                 see their lag; GRANT pg_monitor to it"
+                "throttle.max_replica_lag ignores {}: this login cannot read the lag; GRANT \
+                 pg_monitor TO it",
+                counted(hidden, "standby")
             );
         }
     }
@@ -143,7 +145,12 @@ impl Throttle {
                 self.logged = Some(hold.name);
             }
             (Some(name), None) if name != "max_rate" => {
-                info!(throttle = name, "resumed claims: throttle cleared ({name})");
+                let now = match (name, self.lag) {
+                    ("flag_file", _) => "no flag file".to_string(),
+                    (_, Some(lag)) => format!("replica lag {:.1} s", lag.as_secs_f64()),
+                    (_, None) => "no replica lag".to_string(),
+                };
+                info!(throttle = name, "resumed claims: throttle cleared: {now}");
                 self.logged = None;
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! Which moments a cron expression names in a time zone whose clocks change.
+//! Maps a cron expression to moments in time, also when the clocks of the time zone change.
 
 use chrono::{DateTime, LocalResult, NaiveDateTime, TimeDelta, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
@@ -6,7 +6,8 @@ use croner::{Cron, errors::CronError};
 
 use crate::config::parse_cron;
 
-/// A clock change is noticed this long before and after it; none repeats or skips more of a day.
+/// Half of the window around now in which a clock change is searched for. Only a move of the date
+/// line is longer.
 const NEAR: TimeDelta = TimeDelta::hours(3);
 /// The date line was once moved by a day.
 const LONGEST_GAP_MINUTES: i64 = 24 * 60;
@@ -65,7 +66,9 @@ impl Ticks {
         first
     }
 
-    /// When it is this time on the clocks of the zone, as far as it counts.
+    /// Returns the moments at which a local time is due: one; both moments of a repeated time, if
+    /// the schedule runs every hour; for a skipped time the end of the gap, or none if it runs
+    /// every hour.
     fn moments(&self, named: NaiveDateTime) -> [Option<DateTime<Utc>>; 2] {
         let every_hour = self.cron.pattern.hours.from_wildcard;
         match self.zone.from_local_datetime(&named) {

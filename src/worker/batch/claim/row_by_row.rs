@@ -1,6 +1,7 @@
-//! A claim after Postgres refused to mark a batch. A row that cannot be marked (it violates the owner's
-//! NOT VALID constraint, or a trigger raises an error or undoes the UPDATE) must not stop all claims. It is found by bisection
-//! and recorded in `cleanup_unclaimable`, because nothing can be recorded in the row itself.
+//! Claims row by row, after Postgres refused to mark a batch. A row that cannot be marked (it
+//! violates the owner's NOT VALID constraint, or a trigger raises an error or undoes the UPDATE)
+//! must not stop all claims. It is found by bisection and recorded in `cleanup_unclaimable`,
+//! because nothing can be recorded in the row itself.
 
 use deadpool_postgres::{Client, Transaction};
 use tokio_postgres::{Row, types::ToSql};
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     claim::{Claim, DatabaseFault},
     failpoint,
+    format::counted,
     postgres::{
         Fault, Unreadable,
         bisect::{ApplyError, Blame, Failed, IN_A_ROW, Write, Writing, all_of, apply_to_good},
@@ -43,8 +45,8 @@ pub(in crate::worker) enum Found {
 }
 
 impl ClaimStep {
-    /// Claims some of the pastes that came due last and never failed. Without the Redis lock: other claims
-    /// take the longest overdue.
+    /// Claims a few pastes that came due last and never failed. Takes no Redis lock: other claims
+    /// start at the other end of the backlog.
     pub async fn newest_due(&self) -> Result<Option<Claim>, ClaimError> {
         let mut client = self.pool.get().await?;
         match self.claim_among(&mut client, NEWEST, &[&NEWEST_TRIED, &0]).await? {
@@ -172,11 +174,15 @@ impl ClaimStep {
         let retry_s: Vec<f64> = unclaimable.iter().map(|failed| retry_s(failed.fault)).collect();
         transaction.execute(ADD_UNCLAIMABLE, &[&codes, &errors, &retry_s, &doubles]).await?;
         for Failed { unit, error, .. } in unclaimable.iter().take(NAMED) {
-            warn!(short_code = ?unit, "paste {unit:?} cannot be claimed: {error}");
+            warn!(
+                short_code = ?unit,
+                "paste {unit:?} cannot be claimed: {error}; claims skip it until its retry_at in \
+                 cleanup_unclaimable, or until `cleanupctl requeue`"
+            );
         }
         if unclaimable.len() > NAMED {
-            let more = unclaimable.len() - NAMED;
-            warn!("{more} more pastes cannot be claimed; all of them are in cleanup_unclaimable");
+            let more = counted(unclaimable.len() - NAMED, "more paste");
+            warn!("{more} cannot be claimed; cleanup_unclaimable lists all");
         }
         Ok(())
     }

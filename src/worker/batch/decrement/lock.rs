@@ -82,7 +82,8 @@ pub(in crate::worker) async fn fence_and_lock(
     Ok(locked)
 }
 
-/// Waits for no lock, so that it does not matter in which order the rows come.
+/// Locks the content rows that no other transaction has locked, in up to ten tries. It never waits
+/// for a lock, so the order of the rows cannot cause a deadlock.
 async fn lock_available(
     transaction: &Transaction<'_>,
     hashes: Vec<&[u8]>,

@@ -31,7 +31,8 @@ impl MissingContent {
         self.is_ignored.store(is_ignored, Ordering::Release);
     }
 
-    /// Over all batches, this one included, however often it is tried.
+    /// Replaces the numbers of this claim (a batch that is tried again counts once) and returns the
+    /// sums over all batches of the run.
     fn add(&self, claim: i64, pastes: u64, missing: u64) -> (u64, u64) {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         batches.insert(claim, (pastes, missing));

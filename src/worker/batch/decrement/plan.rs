@@ -37,15 +37,16 @@ pub(in crate::worker) struct Content {
     pending_owner: String,
     /// None of these pastes has failed by itself before.
     pub is_fresh: bool,
-    /// It was stored again after the batch was claimed: a count that was too low let the earlier row be
-    /// deleted. The count of this one never contained the batch's references.
+    /// The content row was inserted after the batch was claimed (the earlier row was deleted
+    /// because its count was too low), so its count does not include the batch's references.
     pub is_newer: bool,
     /// Its time of creation is in the future: it counts as newer, but may be older.
     pub is_from_the_future: bool,
     /// Some of its pastes no longer belong to the claim: nothing records what became of their references.
     pub has_taken_away: bool,
-    /// Rows outside this batch that reference it. Counted only if there are any although it would lose its
-    /// last reference, if it is newer, or if pastes were taken away from the claim.
+    /// Number of references from outside this batch. It is 0 unless it was counted: if another
+    /// paste references content that would be deleted, if the content is newer than the claim, or
+    /// if pastes left the claim.
     pub other_references: i64,
 }
 
@@ -88,14 +89,15 @@ impl Content {
         self.left() <= 0
     }
 
-    /// By its count it may be deleted, if no other paste references it. Newer content is recounted instead.
-    /// With a time in the future nearly all of it is old: recounted one by one, a night took seven times as
-    /// long.
+    /// Returns whether the count allows the delete, if no other paste references the content.
+    /// Content that is newer than the claim is recounted instead, unless its `created_at` is in the
+    /// future: then nearly all of it is old, and recounting it made a night seven times as long.
     pub fn may_be_deleted(&self) -> bool {
         self.loses_its_last() && (!self.is_newer || self.is_from_the_future)
     }
 
-    /// Its count was checked: it is deleted, or gets the recount.
+    /// Returns whether the tables were consulted for this content, so that it is deleted or set to
+    /// the recount instead of being subtracted from.
     pub fn is_checked(&self) -> bool {
         self.loses_its_last() || self.is_newer || self.has_taken_away
     }

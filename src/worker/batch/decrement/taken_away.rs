@@ -29,7 +29,9 @@ pub(in crate::worker) async fn taken_away(
         let rows = codes.len();
         warn!(
             claim = id,
-            rows, "claim {id}: another program reset or deleted {rows} of its pastes"
+            rows,
+            "claim {id}: another program reset or deleted {rows} of its pastes; recounting \
+             their content"
         );
     }
     Ok(codes)

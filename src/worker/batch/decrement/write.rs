@@ -28,8 +28,9 @@ impl Write<&Content> for Counts {
     }
 }
 
-/// Writes the new counts, and deletes the content rows that no paste references. A row that stays although
-/// its DELETE succeeded would outlive its object, and be shared by the next paste with the same content.
+/// Writes the new counts, and deletes the content rows that no paste references. Returns an error
+/// if a statement changed fewer rows than expected: a content row that outlives its object would be
+/// shared by the next paste with the same content.
 pub(super) async fn write(
     transaction: &Transaction<'_>,
     contents: &[&Content],

@@ -36,13 +36,13 @@ const LOCK_TO_CHANGE: &str = concat!(sql!("finish/lock_rows"), "NO KEY UPDATE SK
 const TRIES: usize = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-const LOCKED: &str = "another transaction holds its row locked";
+const LOCKED: &str = "another transaction has locked its row";
 /// The batch's rows, by what can be done with them.
 #[derive(Debug, Default)]
 struct Rows {
-    /// Locked by us: they can go.
+    /// Locked as the removal needs it: can be deleted.
     ours: HashSet<String>,
-    /// Locked for changes only: they can be taken out of the claim.
+    /// Locked FOR NO KEY UPDATE only: cannot be deleted, but can be taken out of the claim.
     held: HashSet<String>,
     /// Locked by other transactions: nothing can be done with them.
     blocked: HashSet<String>,
@@ -139,8 +139,9 @@ impl FinishStep {
         Ok(blocked)
     }
 
-    /// One by one if needed: a trigger may refuse a row's UPDATE. Such a row stays in progress until the
-    /// watchdog can reset it. The references of all are decremented.
+    /// Fails the rows, bisecting them under savepoints if a trigger refuses an UPDATE. A row that
+    /// is refused stays in progress until a sweep can reset it. All of them have lost their
+    /// reference already.
     async fn fail_each(
         &self,
         transaction: &mut Transaction<'_>,
@@ -204,9 +205,9 @@ async fn lock(
     Ok(rows.iter().map(|row| row.get("short_code")).collect())
 }
 
-/// Assigns each pending object delete to its own row or, if that cannot be changed, to another row of the
-/// batch, which then stays. Returns the rows that stay, and the keys that the claim must keep because no
-/// row is left, each with its own row.
+/// Chooses a row for each pending object delete: its own row or, if that cannot be changed, another
+/// row of the batch, which then is not deleted. Returns the chosen rows, and the keys (with the
+/// short codes of their own rows) for which no row is left: the claim keeps those.
 fn place_keys(
     bad: &[BadRow],
     rows: &mut Rows,
@@ -239,7 +240,8 @@ fn log_kept(claim: i64, kept: &[(String, String)]) {
         warn!(
             claim,
             s3_key = ?key,
-            "claim {claim} keeps the pending delete of {key:?}: its paste {owner:?} cannot be changed now"
+            "claim {claim} keeps the pending object delete of {key:?}: paste {owner:?} cannot be \
+             changed now (deleted, locked, or refused by a trigger); a later sweep tries again"
         );
     }
 }
