@@ -181,7 +181,7 @@ async fn a_worker_that_was_just_killed_is_named_with_its_claim_and_what_resets_i
     let findings = doctor(&world).await;
     findings.assert_only(0, &["durability", "claims"]);
     let reset = format!("`cleanupctl reset --worker {worker}`");
-    let words = [&*worker, "no heartbeat for", "1 paste\"", "not before 1h 5", &reset];
+    let words = [&*worker, "no heartbeat for", "1 paste\"", "can be reset in 1h 5", &reset];
     findings.assert_says("claims", "warning", &words);
     let done = world.program("cleanupctl").args(&["reset", "--worker", &worker]).output().await;
     assert_done(&done);

@@ -328,7 +328,7 @@ async fn after_an_outage_longer_than_stuck_after_live_workers_keep_their_claims(
     let mut worker = times(run(&world)).env("AWS_ENDPOINT_URL", &s3.url).start();
     s3.called(1).await;
     postgres.stop_immediately().await;
-    worker.until_it_logs("no heartbeat for watchdog.stuck_after").await;
+    worker.until_it_logs("no heartbeat reached Postgres for").await;
     postgres.start_again().await;
     let sweep = times(world.program("cleanup-watchdog")).args(&["--once"]).output();
     let (swept, ()) = tokio::join!(sweep, async { s3.let_go() });

@@ -14,7 +14,13 @@ use super::{
     report::{RunRecord, Tally},
 };
 use crate::{
-    config::Settings, fleet, migrate, objects::Objects, postgres::Target, shutdown::Shutdown,
+    config::Settings,
+    fleet::{self, Fleet},
+    migrate,
+    objects::Objects,
+    postgres::Target,
+    redis::Redis,
+    shutdown::Shutdown,
 };
 
 /// Postgres is available, so the failed start can be recorded; something else is not ready.
@@ -24,13 +30,20 @@ pub(super) struct NotReady(pub anyhow::Error);
 
 const S3_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Worker {
+/// The servers, checked, and what a worker needs to know of the fleet.
+struct Servers {
+    target: Target,
+    redis: Redis,
+    objects: Objects,
+    fleet: Fleet,
+}
+
+impl Servers {
     /// Connects, and checks schema and bucket.
-    pub async fn start(settings: Arc<Settings>, shutdown: Shutdown) -> Result<Arc<Self>> {
-        let id = Uuid::new_v4();
-        let target = Target::new(&settings, "cleanup-worker", Some(id))?;
-        let redis = crate::redis::pool(&settings)?;
-        let objects = Objects::new(&settings).await?;
+    async fn connect(settings: &Settings, id: Uuid) -> Result<Self> {
+        let target = Target::new(settings, "cleanup-worker", Some(id))?;
+        let redis = crate::redis::pool(settings)?;
+        let objects = Objects::new(settings).await?;
         let opening = async {
             let client = target.open().await?;
             migrate::check(&client).await?;
@@ -52,6 +65,15 @@ impl Worker {
             fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await
         };
         ready.await.map_err(NotReady)?;
+        Ok(Self { target, redis, objects, fleet })
+    }
+}
+
+impl Worker {
+    /// Connects, and checks schema and bucket.
+    pub async fn start(settings: Arc<Settings>, shutdown: Shutdown) -> Result<Arc<Self>> {
+        let id = Uuid::new_v4();
+        let Servers { target, redis, objects, fleet } = Servers::connect(&settings, id).await?;
         // A child: a run that abandons its batches must not abandon those of the runs after it.
         let shutdown = Shutdown { abandon: shutdown.abandon.child_token(), ..shutdown };
         let (open, tally) = (Arc::new(OpenClaims::default()), Arc::new(Tally::default()));

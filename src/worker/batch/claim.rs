@@ -4,6 +4,7 @@
 //! In: how many pastes, due from when on. Out: a [`Claim`], or nothing to claim. A crash before the
 //! commit leaves nothing; after it, a claim that the watchdog resets when its lease expires.
 
+mod error;
 mod row_by_row;
 
 use std::{
@@ -17,19 +18,19 @@ use tokio::time::Instant;
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
+pub use self::error::ClaimError;
 use self::row_by_row::Found;
 use super::{Lock, OpenClaims, PgError, Tally, lock::Turn};
 use crate::{
-    claim::{Claim, DatabaseFault, Fence, Paste, attempts_with_company},
+    claim::{Claim, Fence, Paste, attempts_with_company},
     config::Settings,
     failpoint,
     fleet::OtherBucket,
-    migrate::{self, SchemaError},
+    migrate,
     objects::Objects,
     postgres::{
         Fault, Unreadable, answered,
         bisect::Blame,
-        describe_pool, is_permanent,
         planner::{BY_DUE_INDEX, BY_KEY},
         read,
     },
@@ -53,71 +54,6 @@ pub struct Wanted {
     pub busy: bool,
     /// When to stop waiting for the lock.
     pub until: Option<Instant>,
-}
-
-/// Why nothing was claimed.
-#[derive(thiserror::Error, Debug)]
-pub enum ClaimError {
-    /// The claim may have been committed; if so, it is an unconfirmed claim.
-    #[error("claiming failed: {}", describe_pool(.0))]
-    Postgres(#[from] PgError),
-    /// The database was migrated while this worker ran.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// The database was bound to another bucket while this worker ran.
-    #[error(transparent)]
-    Bucket(#[from] OtherBucket),
-    #[error("claiming failed: {0}")]
-    Unreadable(#[from] Unreadable),
-    /// Fewer rows are marked than were picked: a claim row by row finds out which.
-    #[error(
-        "claiming failed: a trigger or rule on pastes swallows or undoes the UPDATE that marks \
-         some of them"
-    )]
-    Swallowed,
-    #[error(
-        "claiming failed: a trigger on pastes changes deletion_initiated_at, which a claim needs to \
-         recognise its rows; drop the trigger, or exclude that column from it"
-    )]
-    Retimed,
-    /// Every paste waits for a lock, or takes too long.
-    #[error("claiming failed: {0}")]
-    Waiting(String),
-    /// Not one paste can be marked.
-    #[error("claiming failed: {0}")]
-    Database(DatabaseFault),
-    #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
-    NoLock(String),
-}
-
-impl From<tokio_postgres::Error> for ClaimError {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Postgres(error.into())
-    }
-}
-
-impl ClaimError {
-    /// Returns whether waiting cannot help: a missing privilege, for example, or another schema.
-    pub fn is_permanent(&self) -> bool {
-        match self {
-            Self::Postgres(PgError::Backend(error)) => is_permanent(error),
-            Self::Schema(_)
-            | Self::Bucket(_)
-            | Self::Unreadable(_)
-            | Self::Database(_)
-            | Self::Retimed => true,
-            Self::Postgres(_) | Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
-        }
-    }
-
-    /// Returns whether single rows may be the cause, so that a claim row by row is worthwhile.
-    fn may_be_a_row(&self) -> bool {
-        match self {
-            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
-            Self::Swallowed => true,
-            _ => false,
-        }
-    }
 }
 
 /// A busy worker leaves the rows that must run alone for later.

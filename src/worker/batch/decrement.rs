@@ -19,7 +19,7 @@ use std::{
 use deadpool_postgres::{Pool, Transaction};
 use tracing::warn;
 
-pub(in crate::worker) use self::missing::MissingContent;
+pub(in crate::worker) use self::missing::{MissingContent, judge_missing};
 use self::{
     lock::{Locked, fence_and_lock},
     plan::{Content, Plan, References, references},

@@ -12,10 +12,7 @@ use tokio::task::JoinHandle;
 use crate::{
     format::thousands,
     telemetry,
-    worker::{
-        Worker,
-        run::{MOST_DUE_COUNTED, left},
-    },
+    worker::{Worker, report::left::left},
 };
 
 /// Starts the bar, if stderr is a terminal.
@@ -43,7 +40,7 @@ pub(in crate::worker) fn start(worker: Arc<Worker>) -> Option<JoinHandle<()>> {
                 let taken = worker.tally.rows_taken();
                 let left = left(&worker).await.unwrap_or_default();
                 bar.set_length(taken + u64::try_from(left.due).unwrap_or_default());
-                is_capped = left.due >= i64::from(MOST_DUE_COUNTED);
+                is_capped = left.is_capped();
                 bar.set_prefix(if is_capped { "+" } else { "" });
             }
             let deleted = worker.tally.rows();

@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::Left;
+
 /// Why a run stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -87,20 +89,6 @@ pub struct Phases {
     pub delete: Phase,
     pub evict: Phase,
     pub finish: Phase,
-}
-
-/// What is left when a run ends.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Left {
-    /// Due right now; counted up to a cap.
-    pub due: i64,
-    pub backing_off: i64,
-    pub dead_letters: i64,
-    /// Due, but Postgres does not let them be claimed.
-    pub unclaimable: i64,
-    pub claimed_by_others: i64,
-    /// In progress without an open claim, and not reset by a sweep.
-    pub stranded: i64,
 }
 
 /// The result of a run, for people and (as JSON) for scripts.

@@ -1,10 +1,10 @@
 //! A run's summary for people.
 
-use super::summary::{Left, StoppedBecause, Summary};
-use crate::{
-    format::{bytes, counted, table, thousands},
-    worker::run::MOST_DUE_COUNTED,
+use super::{
+    left::Left,
+    summary::{StoppedBecause, Summary},
 };
+use crate::format::{bytes, counted, table, thousands};
 
 /// Answers in a few lines: how much, how fast, why did it stop, what is left.
 pub fn show(summary: &Summary) -> String {
@@ -47,7 +47,7 @@ pub fn show(summary: &Summary) -> String {
 
 fn show_left(left: &Left) -> String {
     let mut text = String::new();
-    let is_capped = left.due >= i64::from(MOST_DUE_COUNTED);
+    let is_capped = left.is_capped();
     for (number, what) in [
         (left.due, if is_capped { "or more due" } else { "due" }),
         (left.backing_off, "backing off after a failure"),

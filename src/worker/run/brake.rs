@@ -10,6 +10,7 @@ use crate::{
     fleet::backlog::{Share, count_due, sample},
     format::{counted, thousands},
     postgres::planner::BY_DUE_INDEX,
+    worker::batch::decrement::judge_missing,
 };
 
 const MISSING: &str = sql!("run/missing_content");
@@ -58,24 +59,7 @@ pub async fn brake(
     content_is_missing(client).await
 }
 
-/// A paste without a content row is deleted without its object. A few of them are drift.
-const MISSING_AT_LEAST: u64 = 100;
-const MISSING_SHARE: f64 = 0.01;
 const CHECKED_PASTES: i32 = 1000;
-
-/// Returns why the run must stop when `missing` of its pastes have no content row.
-pub(in crate::worker) fn judge_missing(missing: u64, pastes: u64) -> Option<String> {
-    let much = missing > MISSING_AT_LEAST && missing as f64 > MISSING_SHARE * pastes as f64;
-    much.then(|| {
-        format!(
-            "{} of {} pastes have no content row, so their objects would stay behind; check that \
-             content is the right table and complete (`cleanupctl audit` lists the pastes); if \
-             this is expected, run again with --override-brake",
-            thousands(missing),
-            thousands(pastes)
-        )
-    })
-}
 
 /// Checked before anything is claimed: a paste whose content is gone loses its hash when it is reset.
 async fn content_is_missing(client: &mut Client) -> Result<Option<String>, Error> {

@@ -2,6 +2,8 @@
 //! stop when nothing is due, or when a stop check (signal, deadline, limit, pause, brake) requires
 //! it.
 
+mod waits;
+
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -16,15 +18,14 @@ use super::{
     fruitless::Fruitless,
     in_flight::{Ended, InFlight},
     next_due::{NextDue, next_due, nothing_due},
-    outage::{Outage, check_dependencies},
+    outage::Outage,
     stop::{Braked, Stop, StopChecks, is_over, room_in_limit},
-    throttle::{Hold, Throttle},
+    throttle::Throttle,
 };
 use crate::{
-    backoff::jittered,
     claim::{Claim, must_run_alone},
     format::counted,
-    postgres::{answered, bisect::IN_A_ROW, describe_pool, forget_statements},
+    postgres::{answered, bisect::IN_A_ROW, describe_pool},
     worker::{
         Worker,
         batch::{
@@ -35,10 +36,6 @@ use crate::{
     },
 };
 
-/// How long due rows may stay locked by other transactions while nothing else is left to do.
-const LOCKED_TIMEOUT: Duration = Duration::from_secs(60);
-
-const LOCKED: &str = "rows locked by another transaction";
 const BACKING_OFF: &str = "rows that back off";
 
 /// The state of the loop.
@@ -215,56 +212,6 @@ impl Drain {
         None
     }
 
-    /// Rows are due but locked: by claims that are about to be committed or rolled back, or by a forgotten
-    /// transaction. No progress for a minute is an error.
-    async fn wait_for_locked(&mut self) -> Option<Stop> {
-        let since = *self.locked_since.get_or_insert_with(Instant::now);
-        if self.in_flight.is_empty() && since.elapsed() >= LOCKED_TIMEOUT {
-            let reason = "due pastes have been locked by other transactions for a minute; \
-                          `cleanupctl doctor --long-transaction 1m` names the oldest, with the \
-                          statement that ends it";
-            return Some((StoppedBecause::Failed, Some(reason.into())));
-        }
-        self.wait_for("locked_rows", LOCKED, jittered(Duration::from_millis(100))).await;
-        None
-    }
-
-    /// Waits because of the throttle, unless nothing could be claimed afterwards.
-    async fn hold(&mut self, hold: Hold) -> Option<Stop> {
-        if self.in_flight.is_empty() && self.throttle.must_check_due() {
-            let check = self.in_flight.unless_stopped(answered(next_due(&self.worker))).await;
-            if matches!(check, Some(Ok(NextDue::Nothing))) {
-                return self.drained().await;
-            }
-        }
-        let started = Instant::now();
-        self.wait_for(hold.name, &hold.reason, hold.pause).await;
-        self.outage.exclude(started.elapsed());
-        self.fruitless.exclude(started.elapsed());
-        self.locked_since = None;
-        None
-    }
-
-    /// Claims nothing until the next check of the dependencies.
-    async fn wait_out_outage(&mut self, reason: String) -> Option<Stop> {
-        while let Some(ended) = self.in_flight.try_next() {
-            self.note(ended).await;
-        }
-        self.fruitless.forget();
-        let timeout = self.worker.settings.worker.outage_timeout;
-        let pause = match self.outage.next_check(&reason, timeout) {
-            Ok(pause) => pause,
-            Err(gave_up) => return Some((StoppedBecause::Failed, Some(gave_up))),
-        };
-        self.wait_for("dependency_unavailable", &reason, pause).await;
-        forget_statements(&self.worker.pool);
-        let check = check_dependencies(&self.worker);
-        if let Some(result) = self.in_flight.unless_stopped(check).await {
-            self.outage.checked(&self.worker, result);
-        }
-        None
-    }
-
     /// Every paste of a batch failed. Waits for the batches in flight, any of which may prove that the
     /// database works; then tries the pastes that came due last.
     async fn try_newest(&mut self) {
@@ -285,30 +232,6 @@ impl Drain {
                 self.every_paste_fails.keep(reason, false);
                 self.outage.begin(error.to_string());
             }
-        }
-    }
-
-    /// Waits for something that has a name in the summary and a text for people.
-    async fn wait_for(&mut self, name: &'static str, reason: &str, longest: Duration) {
-        let waiting = self.worker.tally.wait_for(reason);
-        self.wait(longest).await;
-        self.worker.tally.waited(name, waiting);
-    }
-
-    async fn wait(&mut self, longest: Duration) {
-        if let Some(ended) = self.in_flight.wait(longest).await {
-            self.note(ended).await;
-        }
-    }
-
-    /// Waits for all batches to end, about as long as `longest`, and not past a stop.
-    async fn wait_for_all(&mut self, longest: Duration) {
-        let started = Instant::now();
-        while !self.in_flight.is_empty()
-            && !self.in_flight.must_stop()
-            && started.elapsed() < longest
-        {
-            self.wait(Duration::from_secs(1)).await;
         }
     }
 

@@ -21,16 +21,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tracing::warn;
 
-pub(super) use self::next_due::{MOST_DUE_COUNTED, left};
-use self::{
-    drain::Drain,
-    in_flight::out_of_time,
-    next_due::{failed_and_left, stranded},
-    stop::Stop,
-};
+use self::{drain::Drain, in_flight::out_of_time, next_due::stranded, stop::Stop};
 use super::{
     PgError, Worker,
-    report::{Left, Summary, progress},
+    report::{
+        Left, Summary,
+        left::{failed_and_left, left},
+        progress,
+    },
 };
 use crate::{
     format::counted,

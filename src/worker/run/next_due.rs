@@ -1,5 +1,5 @@
-//! Queries what is due next, and what is left. "Drained" is concluded from a plain query: no
-//! low-water mark, no SKIP LOCKED.
+//! Queries what is due next. "Drained" is concluded from a plain query: no low-water mark, no SKIP
+//! LOCKED.
 
 use std::time::Duration;
 
@@ -9,20 +9,13 @@ use super::stop::Stop;
 use crate::{
     fleet::{self, stranded::Stranded},
     format::counted,
-    worker::{
-        PgError, Worker,
-        report::{Left, Stats, StoppedBecause},
-    },
+    worker::{PgError, Worker, report::StoppedBecause},
 };
 
 const NEXT_DUE: &str = sql!("run/next_due");
-const LEFT: &str = sql!("run/remaining");
 const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
-const SHORT_CODES_LEFT: &str = sql!("run/count_still_failed");
 /// Rows that back off and come due within this are waited for.
 pub(super) const WORTH_WAITING_S: i32 = 60;
-/// Due pastes are counted up to this when a run reports what is left.
-pub(in crate::worker) const MOST_DUE_COUNTED: i32 = 1_000_000;
 
 /// What there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,25 +84,4 @@ async fn claimed_by_dead_workers(worker: &Worker) -> Result<Option<String>, PgEr
          {then}; if the worker is dead: `cleanupctl reset --worker {id}`",
         counted(pastes, "paste"),
     )))
-}
-
-/// Counts what a run leaves behind, except stranded pastes.
-pub(in crate::worker) async fn left(worker: &Worker) -> Result<Left, PgError> {
-    let client = worker.pool.get().await?;
-    let row = client.query_one(LEFT, &[&worker.id, &MOST_DUE_COUNTED]).await?;
-    Ok(Left {
-        due: row.get("due"),
-        backing_off: row.get("backing_off"),
-        dead_letters: row.get("dead_letters"),
-        unclaimable: row.get("unclaimable"),
-        claimed_by_others: row.get("claimed_by_others"),
-        stranded: 0,
-    })
-}
-
-/// Counts the pastes that failed in this run and still exist.
-pub(super) async fn failed_and_left(worker: &Worker, stats: &Stats) -> Result<u64, PgError> {
-    let client = worker.pool.get().await?;
-    let row = client.query_one(SHORT_CODES_LEFT, &[&stats.failed, &stats.suspected]).await?;
-    Ok(u64::try_from(row.get::<_, i64>("remaining")).unwrap_or_default())
 }

@@ -10,7 +10,25 @@ use std::{
 };
 
 use super::{Plan, References, Tally, TryError};
-use crate::{claim::Claim, worker::run::brake::judge_missing};
+use crate::{claim::Claim, format::thousands};
+
+/// A paste without a content row is deleted without its object. A few of them are drift.
+const MISSING_AT_LEAST: u64 = 100;
+const MISSING_SHARE: f64 = 0.01;
+
+/// Returns why the run must stop when `missing` of its pastes have no content row.
+pub(in crate::worker) fn judge_missing(missing: u64, pastes: u64) -> Option<String> {
+    let much = missing > MISSING_AT_LEAST && missing as f64 > MISSING_SHARE * pastes as f64;
+    much.then(|| {
+        format!(
+            "{} of {} pastes have no content row, so their objects would stay behind; check that \
+             content is the right table and complete (`cleanupctl audit` lists the pastes); if \
+             this is expected, run again with --override-brake",
+            thousands(missing),
+            thousands(pastes)
+        )
+    })
+}
 
 /// The pastes of this run's batches, and how many of them have no content row.
 #[derive(Debug)]
