@@ -32,7 +32,7 @@ const AUDIT: &str = include_str!("audit.sql");
 /// How often to fetch an object again before it counts as lost.
 const FETCHES: usize = 20;
 /// On a busy machine SeaweedFS may not find an object for this long after its start.
-const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+const STEADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Counts the checks.
 #[derive(Default)]
@@ -90,8 +90,8 @@ async fn read_one(env: &Environment, db: &Client, row: &Row) -> bool {
     // once after S3 did not have the object: its row was read before and after, and keys are not reused.
     let (mut again, mut was_live) = (first, false);
     for _ in 0..FETCHES {
-        let settled;
-        (again, settled) = fetch_settled(env, key).await;
+        let is_steady;
+        (again, is_steady) = fetch_with_age(env, key).await;
         if right(&again) {
             return again != Found::NoAnswer;
         }
@@ -102,7 +102,7 @@ async fn read_one(env: &Environment, db: &Client, row: &Row) -> bool {
         if !is_live && !was_live {
             return false;
         }
-        was_live |= is_live && settled;
+        was_live |= is_live && is_steady;
         sleep(Duration::from_secs(1)).await;
     }
     let what = if again == Found::Missing { "is missing" } else { "has other bytes" };
@@ -111,9 +111,9 @@ async fn read_one(env: &Environment, db: &Client, row: &Row) -> bool {
 }
 
 /// Fetches an object, but not while SeaweedFS restarts. Returns also whether its last start was long ago.
-async fn fetch_settled(env: &Environment, key: &str) -> (Found, bool) {
+async fn fetch_with_age(env: &Environment, key: &str) -> (Found, bool) {
     let seaweedfs = env.seaweedfs.lock().await;
-    (fetch(env, key).await, seaweedfs.started.elapsed() >= SETTLES_WITHIN)
+    (fetch(env, key).await, seaweedfs.started.elapsed() >= STEADY_AFTER)
 }
 
 async fn fetch(env: &Environment, key: &str) -> Found {

@@ -89,7 +89,7 @@ pub(super) async fn redis(redis: &Redis) -> Result<Outcome> {
 /// The claim lock has a relative TTL, which Redis counts by itself, so a wrong clock does not harm it.
 fn judge_redis(apart: f64) -> Outcome {
     match apart.abs() < FAR_APART {
-        true => ok("this host and Redis agree"),
+        true => ok("the clocks of this host and Redis agree"),
         false => warning(
             format!("this host and Redis are {:.0} s apart", apart.abs()),
             "synchronize both with NTP: lock and claims are not affected, but cache entries with an \

@@ -40,22 +40,25 @@ pub(super) async fn blockers(client: &Client) -> Result<Outcome> {
 pub(super) async fn transactions(client: &Client, long: Duration) -> Result<Outcome> {
     let row = client.query_one(TRANSACTIONS, &[&long.as_secs_f64()]).await.map_err(failed)?;
     let oldest = row.get::<_, Option<String>>("who").zip(row.get("end_it"));
-    Ok(judge_transactions(row.get("open"), row.get("oldest_s"), oldest))
+    Ok(judge_transactions(row.get("open"), row.get("oldest_s"), oldest, long))
 }
 
 /// `oldest`: who opened the oldest transaction, and the statement that ends it.
-fn judge_transactions(open: i64, oldest_s: f64, oldest: Option<(String, String)>) -> Outcome {
+fn judge_transactions(
+    open: i64,
+    oldest_s: f64,
+    oldest: Option<(String, String)>,
+    long: Duration,
+) -> Outcome {
+    let long = humantime::format_duration(long);
     let Some((who, end_it)) = oldest.filter(|_| open > 0) else {
-        return ok("none has been open for long");
+        return ok(format!("none is open for longer than {long}"));
     };
     let age = Duration::try_from_secs_f64(oldest_s.round()).unwrap_or_default();
     let age = humantime::format_duration(age);
     warning(
-        format!("{open} open for too long, the oldest for {age}: {}", printable(&who)),
-        format!(
-            "vacuum cannot remove rows deleted since it began; if it is not needed: {}",
-            printable(&end_it)
-        ),
+        format!("{open} open for longer than {long}, the oldest for {age} by {}", printable(&who)),
+        format!("it blocks vacuum and may lock pastes; to end it: {}", printable(&end_it)),
     )
 }
 
@@ -85,10 +88,12 @@ mod tests {
 
     #[test]
     fn a_transaction_that_is_open_for_an_hour_is_named_with_its_age() {
+        let long = Duration::from_secs(900);
         let oldest = ("pid 7 (pg_dump)".into(), "SELECT pg_terminate_backend(7)".into());
-        let text = format!("{:?}", judge_transactions(2, 3600.4, Some(oldest)));
-        assert!(text.contains("Warning") && text.contains("1h: pid 7 (pg_dump)"), "{text}");
+        let text = format!("{:?}", judge_transactions(2, 3600.4, Some(oldest), long));
+        assert!(text.contains("Warning") && text.contains("1h by pid 7 (pg_dump)"), "{text}");
         assert!(text.contains("pg_terminate_backend(7)"), "{text}");
-        assert!(format!("{:?}", judge_transactions(0, 0.0, None)).contains("Ok"));
+        let none = format!("{:?}", judge_transactions(0, 0.0, None, long));
+        assert!(none.contains("Ok") && none.contains("15m"), "{none}");
     }
 }
