@@ -4,7 +4,7 @@
 //! The module list is the reading order. [`worker`] has one file for each step of a batch; [`watchdog`]
 //! resets the claims of workers that died.
 
-/// Includes the text of a query: `sql!("claim/insert")` is `sql/queries/claim/insert.sql`.
+/// Includes the text of a query: `sql!("claim/claim")` is `sql/queries/claim/claim.sql`.
 macro_rules! sql {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/queries/", $name, ".sql"))

@@ -28,8 +28,8 @@ macro_rules! query {
 /// The statements that process more than one row, with their arguments in SQL.
 const STATEMENTS: [((&str, &str), &str); 23] = [
     (query!("claim/claim"), "gen_random_uuid(), cardinality(codes()), NULL, 9, true"),
-    (query!("claim/candidates"), "cardinality(codes()), 9, NULL"),
-    (query!("claim/newest_due"), "cardinality(codes()), 0"),
+    (query!("claim/row_by_row/candidates"), "cardinality(codes()), 9, NULL"),
+    (query!("claim/row_by_row/newest_due"), "cardinality(codes()), 0"),
     (query!("run/next_due"), "'1 hour'"),
     (query!("run/remaining"), "gen_random_uuid(), cardinality(codes())"),
     (query!("fleet/count_due"), "cardinality(codes())"),

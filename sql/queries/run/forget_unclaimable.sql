@@ -4,7 +4,7 @@
 -- Parameters: none.
 DELETE FROM cleanup_unclaimable
 WHERE found_at > now() + interval '1 minute'
-   -- The longest wait: see claim/add_unclaimable.sql.
+   -- The longest wait: see claim/row_by_row/add_unclaimable.sql.
    OR retry_at > now() + interval '30 days 1 minute'
    OR NOT EXISTS (SELECT FROM pastes
                   WHERE pastes.short_code = cleanup_unclaimable.short_code

@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-const CANDIDATES: &str = sql!("claim/candidates");
-const NEWEST: &str = sql!("claim/newest_due");
-const INSERT: &str = sql!("claim/insert");
-const MARK: &str = sql!("claim/mark");
-const MARKED: &str = sql!("claim/marked");
-const ADD_UNCLAIMABLE: &str = sql!("claim/add_unclaimable");
+const CANDIDATES: &str = sql!("claim/row_by_row/candidates");
+const NEWEST: &str = sql!("claim/row_by_row/newest_due");
+const INSERT: &str = sql!("claim/row_by_row/insert");
+const MARK: &str = sql!("claim/row_by_row/mark");
+const MARKED: &str = sql!("claim/row_by_row/marked");
+const ADD_UNCLAIMABLE: &str = sql!("claim/row_by_row/add_unclaimable");
 /// When a refused row is tried again. One that is locked or slow is tried after `worker.backoff_cap`.
 const RETRY_REFUSED_S: f64 = 24.0 * 3600.0;
 /// How many of the pastes that came due last decide whether the rows or the database is at fault.
