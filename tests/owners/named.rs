@@ -169,3 +169,15 @@ async fn an_unlogged_table_is_reported_by_doctor_and_migrate() {
     }
     diagnose(world.program("cleanupctl")).await.assert_only(0, &["durability"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_keys_that_some_stores_spell_in_another_way() {
+    let world = World::new().await;
+    for (code, key) in [("plain", "a/b"), ("unicode", "ä/b")] {
+        world.put_row(code, &hash(key), Some(key), 4, Never).await;
+    }
+    diagnose(world.program("cleanupctl")).await.assert_says("content rows", "ok", &[]);
+    world.put_row("odd", &hash("odd"), Some("a//b"), 4, Never).await;
+    let words = ["1 S3 key not in canonical form", "a//b", "another spelling", "plain keys"];
+    diagnose(world.program("cleanupctl")).await.assert_says("content rows", "warning", &words);
+}

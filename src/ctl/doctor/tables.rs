@@ -1,5 +1,5 @@
 //! Checks the tables, which belong to the paste service: what their owner added, and whether content
-//! matches pastes.
+//! matches pastes and has plain keys.
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -9,9 +9,14 @@ use super::{
     postgres::failed,
 };
 use crate::{
+    format::counted,
     migrate::{self, MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN},
     printable::printable,
 };
+
+const ODD_KEYS: &str = sql!("doctor/odd_keys");
+/// Keys are counted up to this.
+const COUNTED: i64 = 1000;
 
 pub(super) async fn owner_triggers(client: &Client) -> Result<Outcome> {
     let found = migrate::owner_triggers(client).await.map_err(failed)?;
@@ -34,8 +39,20 @@ pub(super) async fn warnings(client: &Client) -> Result<Outcome> {
 
 pub(super) async fn content(client: &Client) -> Result<Outcome> {
     let sampled = migrate::sample_content(client).await.map_err(failed)?;
-    Ok(match sampled.is_suspicious() {
-        false => ok(sampled.to_string()),
-        true => warning(sampled.to_string(), MISSING_CONTENT_REMEDY),
+    if sampled.is_suspicious() {
+        return Ok(warning(sampled.to_string(), MISSING_CONTENT_REMEDY));
+    }
+    let row = client.query_one(ODD_KEYS, &[&COUNTED]).await.map_err(failed)?;
+    Ok(match row.get::<_, Option<String>>("first") {
+        None => ok(sampled.to_string()),
+        Some(first) => warning(
+            format!(
+                "{} not in canonical form, such as {:?}",
+                counted(row.get::<_, i64>("keys"), "S3 key"),
+                printable(&first)
+            ),
+            "some stores treat all spellings of a key as one object, so such an object is not deleted \
+             while other content has another spelling of its key: store content under plain keys",
+        ),
     })
 }
