@@ -92,7 +92,7 @@ async fn a_release_by_the_brake_that_succeeds_only_later_keeps_the_hashes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_content_is_summed_over_all_batches() {
     let world = without_content(150, 50).await;
-    // Behind that many other pastes that the sample at the start does not include them.
+    // Behind enough other pastes that the sample at the start does not include them.
     world
         .run_sql(
             "INSERT INTO pastes (short_code, expires_at)
