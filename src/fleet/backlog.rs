@@ -7,9 +7,9 @@ use tokio_postgres::{Client, Error};
 
 use crate::postgres::planner::BY_DUE_INDEX;
 
-const COUNT_DUE: &str = sql!("fleet/count_due");
-const TABLE_PAGES: &str = sql!("fleet/table_pages");
-const SAMPLE_DUE: &str = sql!("fleet/sample_due");
+const COUNT_DUE: &str = sql!("backlog/count_due");
+const TABLE_PAGES: &str = sql!("backlog/table_pages");
+const SAMPLE_DUE: &str = sql!("backlog/sample_due");
 /// Up to this number due pastes are counted exactly, in some tens of milliseconds.
 const COUNTED: u64 = 100_000;
 const COUNT_TIMEOUT: Duration = Duration::from_secs(20);

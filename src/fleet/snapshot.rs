@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Error};
 use super::backlog::{Backlog, backlog};
 use crate::config::Settings;
 
-const SNAPSHOT: &str = sql!("fleet/snapshot");
+const SNAPSHOT: &str = sql!("status/snapshot");
 
 /// The state of the fleet at one moment. Times are seconds since 1970 by Postgres' clock.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Error};
 
 use crate::{config::Settings, format::counted, printable::printable};
 
-const STRANDED: &str = sql!("fleet/stranded");
+const STRANDED: &str = sql!("stranded/left");
 const MOST_COUNTED: i64 = 1_000_000;
 
 /// Expired pastes in progress without an open claim. Shown as a sentence that names the first one.

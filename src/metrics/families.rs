@@ -1,6 +1,6 @@
 //! Every metric of the fleet, declared once with its help text.
 //!
-//! To add a counter, count it in a worker's run record or in `watchdog/count_claims.sql`, and declare it
+//! To add a counter, count it in a worker's run record or in `totals/count_claims.sql`, and declare it
 //! in `COUNTERS`.
 
 use super::{AGE_BOUNDS_S, DURATION_BOUNDS_MS};

@@ -12,8 +12,8 @@ use crate::{
     postgres::{Fault, describe},
 };
 
-const HEARTBEATS: &str = sql!("watchdog/correct_heartbeats");
-const TIMES: &str = sql!("watchdog/correct_times");
+const HEARTBEATS: &str = sql!("sweep/correct_heartbeats");
+const TIMES: &str = sql!("sweep/correct_times");
 const ROWS_PER_STATEMENT: i32 = 2000;
 
 /// Corrects a bounded number of rows. Returns whether there may be more.

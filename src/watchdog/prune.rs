@@ -13,9 +13,9 @@ use crate::{
     },
 };
 
-const PRUNE_CLAIMS: &str = sql!("watchdog/prune_claims");
-const TOMBSTONES: &str = sql!("watchdog/tombstones");
-const PURGE: &str = sql!("watchdog/purge_tombstones");
+const PRUNE_CLAIMS: &str = sql!("prune/claims");
+const TOMBSTONES: &str = sql!("prune/lock_tombstones");
+const PURGE: &str = sql!("prune/delete_tombstones");
 const ROWS_PER_STATEMENT: i32 = 5000;
 /// The rest waits for the next tick, so that a tick is always short.
 const STATEMENTS_PER_TICK: usize = 20;

@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-const DEFERRED: &str = sql!("watchdog/stranded_deferred");
-const UNCLAIMED: &str = sql!("watchdog/stranded_unclaimed");
-const BY_ENDED_CLAIMS: &str = sql!("watchdog/stranded_by_ended_claims");
-const RESET: &str = sql!("watchdog/stranded_reset");
-const KEYS_TAKEN: &str = sql!("watchdog/stranded_keys_taken");
+const DEFERRED: &str = sql!("stranded/deferred");
+const UNCLAIMED: &str = sql!("stranded/unclaimed");
+const BY_ENDED_CLAIMS: &str = sql!("stranded/by_ended_claims");
+const RESET: &str = sql!("stranded/reset");
+const KEYS_TAKEN: &str = sql!("stranded/remove_taken_keys");
 const ROWS_PER_TRANSACTION: i32 = 2000;
 /// How many rows that cannot be reset are logged by name.
 const NAMED: usize = 10;

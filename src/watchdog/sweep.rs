@@ -17,9 +17,9 @@ use crate::{
     postgres::{answered, describe, describe_pool},
 };
 
-const HEARTBEAT_GRACE: &str = sql!("watchdog/heartbeat_grace");
+const HEARTBEAT_GRACE: &str = sql!("sweep/heartbeat_grace");
 const ELECT: &str = sql!("watchdog/elect");
-const EXPIRED_CLAIMS: &str = sql!("watchdog/expired_claims");
+const EXPIRED_CLAIMS: &str = sql!("sweep/expired_claims");
 /// One: a reset locks content rows in hash order, and a second claim would start that order again.
 const CLAIMS_PER_TRANSACTION: i32 = 1;
 

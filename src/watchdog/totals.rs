@@ -10,10 +10,10 @@ use crate::{
     metrics::{DURATION_BOUNDS_MS, Totals},
 };
 
-const COUNT_CLAIMS: &str = sql!("watchdog/count_claims");
-const COUNT_RUNS: &str = sql!("watchdog/count_runs");
-const PRUNE_RUNS: &str = sql!("watchdog/prune_runs");
-const TOTALS: &str = sql!("watchdog/totals");
+const COUNT_CLAIMS: &str = sql!("totals/count_claims");
+const COUNT_RUNS: &str = sql!("totals/count_runs");
+const PRUNE_RUNS: &str = sql!("prune/runs");
+const TOTALS: &str = sql!("totals/read");
 const ROWS_PER_STATEMENT: i32 = 1000;
 /// The rest waits for the next tick, so that a tick is always short.
 const STATEMENTS_PER_TICK: usize = 50;

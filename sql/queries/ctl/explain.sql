@@ -5,7 +5,7 @@
 SELECT p.deletion_status, p.attempts::int AS attempts, p.last_error, p.pending_s3_key,
        p.content_hash IS NOT NULL AS has_reference, p.claim_id,
        p.retry_at = 'infinity' AS is_dead_letter,
-       -- As in watchdog/stranded_deferred.sql.
+       -- As in stranded/deferred.sql.
        p.claim_id IS NULL AND p.retry_at > p.deletion_initiated_at
            AND starts_with(p.last_error, 'waits for its content row') AS waits_for_content,
        (SELECT u.error FROM cleanup_unclaimable u

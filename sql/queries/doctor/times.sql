@@ -1,5 +1,5 @@
 -- Doctor: times in the future, written while the server's clock was ahead: those that a sweep corrects
--- (watchdog/correct_heartbeats.sql, watchdog/correct_times.sql), those that the start of a run corrects
+-- (sweep/correct_heartbeats.sql, sweep/correct_times.sql), those that the start of a run corrects
 -- (run/forget_unclaimable.sql), and content.created_at in a random sample of pages.
 -- $1 longest backoff in seconds, $2 highest number to count to.
 -- Always one row.

@@ -15,7 +15,7 @@ use crate::{
     printable::printable,
 };
 
-const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
+const DEAD_WORKERS: &str = sql!("status/dead_workers");
 const DEAD_LETTERS: &str = sql!("doctor/dead_letters");
 const UNCLAIMABLE: &str = sql!("doctor/unclaimable");
 /// There may be millions, and the remedy is the same for all.

@@ -17,8 +17,8 @@ use crate::{
     printable::printable,
 };
 
-const OPEN_CLAIMS: &str = sql!("fleet/open_claims");
-const LAST_RUNS: &str = sql!("fleet/last_runs");
+const OPEN_CLAIMS: &str = sql!("status/open_claims");
+const LAST_RUNS: &str = sql!("status/last_runs");
 const RUNS_SHOWN: i32 = 5;
 
 /// What `status` shows, in text and in JSON.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 const NEXT_DUE: &str = sql!("run/next_due");
-const DEAD_WORKERS: &str = sql!("fleet/dead_workers");
+const DEAD_WORKERS: &str = sql!("status/dead_workers");
 /// Rows that back off and come due within this are waited for.
 pub(super) const WORTH_WAITING_S: i32 = 60;
 

@@ -7,7 +7,7 @@ FROM pastes
 WHERE deletion_status = 'DELETION_IN_PROGRESS'
   AND claim_id IS NULL
   AND deletion_initiated_at < now() - $1::float8 * interval '1 second'
-  -- The others wait for their content row: see watchdog/stranded_deferred.sql.
+  -- The others wait for their content row: see stranded/deferred.sql.
   AND (retry_at > deletion_initiated_at AND retry_at < 'infinity'
        AND starts_with(last_error, 'waits for its content row')) IS NOT TRUE
   AND pastes.short_code <> ALL ($3::text[])
