@@ -1,6 +1,6 @@
 //! Formats numbers, durations and tables for people.
 
-use std::time::Duration;
+use std::{io::IsTerminal, time::Duration};
 
 /// Groups digits by thousands: 1234567 → "1,234,567".
 pub fn thousands(number: impl ToString) -> String {
@@ -40,11 +40,15 @@ pub fn bytes(number: u64) -> String {
     indicatif::HumanBytes(number).to_string()
 }
 
-/// A table with a header; all columns but the first are aligned to the right.
+/// A table with a header; all columns but the first are aligned to the right. On a terminal it is no
+/// wider than the terminal; into a file or a pipe no cell is wrapped, so that `grep` finds it.
 pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+    use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_header(head.to_vec());
+    if std::io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
     for row in rows {
         table.add_row(row);
     }

@@ -181,13 +181,36 @@ async fn all_claims_of_a_dead_worker_are_reset_by_its_uuid_and_none_of_a_live_on
              WHERE worker = '{dead}'"
         ))
         .await;
-    let done = ctl(&world, &["reset", "--worker", &dead, "--format", "json"]).await.json();
+    ctl(&world, &["reset", "--worker", "dead-worker"]).await.assert_refused(2, &["first 4 digits"]);
+    // As `status` prints it.
+    let first_digits = &dead[..8];
+    let done = ctl(&world, &["reset", "--worker", first_digits, "--format", "json"]).await.json();
     assert_eq!((done["claims"].as_array().map(Vec::len), &done["pastes"]), (Some(2), &20.into()));
     ctl(&world, &["reset", "--worker", &dead]).await.assert_refused(1, &["no open claim"]);
     ctl(&world, &["reset", "--worker", &alive]).await.assert_refused(1, &["seems to be alive"]);
     let open = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NULL";
     assert_eq!(world.count(open).await, 2, "those of the live worker");
     assert_eq!(ctl(&world, &["reset"]).await.code(), 2, "a claim or a worker must be named");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_digits_that_several_workers_share_reset_none_of_them() {
+    let world = World::new().await;
+    world.put_many(20, 20).await;
+    for _ in 0..2 {
+        let worker = world.worker().await;
+        claim_some(&worker, 10).await;
+    }
+    world
+        .run_sql(
+            "UPDATE deletion_claims SET heartbeat_at = now() - interval '1 minute',
+                 worker = overlay(worker::text PLACING '0f8b6a5e' FROM 1)::uuid",
+        )
+        .await;
+    let ended = ctl(&world, &["reset", "--worker", "0f8b6a5e"]).await;
+    ended.assert_refused(1, &["several workers begin with 0f8b6a5e", "add digits"]);
+    let open = "SELECT count(*) FROM deletion_claims WHERE reset_at IS NULL";
+    assert_eq!(world.count(open).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! `cleanupctl reset`: resets the claims of a dead worker now instead of after `stuck_after`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use deadpool_postgres::Client;
@@ -18,17 +20,18 @@ use crate::{
 };
 
 const CLAIM: &str = sql!("ctl/claim_to_reset");
+const OPEN_CLAIMS: &str = sql!("status/open_claims");
 const CLAIMS_OF_WORKER: &str = sql!("claim/of_worker");
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Reset {
-    /// Id of the claim, from `cleanupctl status` or a worker's log.
+    /// Id of the claim, from `cleanupctl explain` or a worker's log.
     #[arg(required_unless_present = "worker")]
     claim: Option<i64>,
-    /// Reset all open claims of this worker.
-    #[arg(long, value_name = "UUID", conflicts_with = "claim")]
-    worker: Option<Uuid>,
+    /// Reset all open claims of this worker. The first digits of its UUID are enough.
+    #[arg(long, value_name = "UUID", value_parser = parse_worker, conflicts_with = "claim")]
+    worker: Option<String>,
     /// Reset even if the worker's heartbeat is recent.
     #[arg(long)]
     force: bool,
@@ -46,7 +49,7 @@ heartbeat intervals: stop that worker instead, it releases its claims.
 Examples:
   cleanupctl status                       open claims and last heartbeats
   cleanupctl reset 4711                   the machine of its worker is lost
-  cleanupctl reset --worker 0f8b6a5e-…    all open claims of that worker";
+  cleanupctl reset --worker 0f8b6a5e      all open claims of that worker";
 
 #[derive(Serialize)]
 struct Done {
@@ -64,7 +67,7 @@ impl Reset {
         let connected = target.pool(2)?.get().await;
         let mut client = connected
             .map_err(|error| anyhow!("{}: {}", target.describe(), describe_pool(&error)))?;
-        let claims = match self.worker {
+        let claims = match &self.worker {
             Some(worker) => claims_of(&client, worker).await?,
             None => self.claim.into_iter().collect(),
         };
@@ -148,12 +151,41 @@ fn show(done: &Done) -> String {
     format!("reset claim {}: {}", claims.join(", "), parts.join(", "))
 }
 
-async fn claims_of(client: &Client, worker: Uuid) -> Result<Vec<i64>> {
-    let known: &[i64] = &[];
-    let rows = client.query(CLAIMS_OF_WORKER, &[&worker, &known]).await;
-    let rows = rows.map_err(|error| anyhow!("cannot read claims: {}", describe(&error)))?;
-    if rows.is_empty() {
-        bail!("worker {worker} has no open claim; `cleanupctl status` lists the workers that have");
+/// Takes a UUID or its first digits, with or without hyphens.
+fn parse_worker(text: &str) -> Result<String, String> {
+    let digits = text.replace('-', "").to_ascii_lowercase();
+    match (4..=32).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    {
+        true => Ok(digits),
+        false => {
+            Err("expected a UUID or at least its first 4 digits, as `cleanupctl status` lists it"
+                .into())
+        }
     }
+}
+
+/// Returns the open claims of the one worker whose UUID begins with these digits.
+async fn claims_of(client: &Client, digits: &str) -> Result<Vec<i64>> {
+    let failed = |error: tokio_postgres::Error| anyhow!("cannot read claims: {}", describe(&error));
+    let workers = client.query(OPEN_CLAIMS, &[]).await.map_err(failed)?;
+    let workers: BTreeSet<Uuid> = workers
+        .iter()
+        .map(|row| row.get("worker"))
+        .filter(|worker: &Uuid| worker.simple().to_string().starts_with(digits))
+        .collect();
+    let mut workers = workers.into_iter();
+    let worker = match (workers.next(), workers.next()) {
+        (Some(worker), None) => worker,
+        (Some(first), Some(second)) => {
+            bail!(
+                "several workers begin with {digits}, for example {first} and {second}: add digits"
+            )
+        }
+        (None, _) => bail!(
+            "worker {digits} has no open claim; `cleanupctl status` lists the workers that have"
+        ),
+    };
+    let known: &[i64] = &[];
+    let rows = client.query(CLAIMS_OF_WORKER, &[&worker, &known]).await.map_err(failed)?;
     Ok(rows.iter().map(|row| row.get("id")).collect())
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use uuid::Uuid;
+
 use super::overview::{OpenWorker, Overview, Run};
 use crate::{
     fleet::snapshot::is_in_the_future,
@@ -41,8 +43,7 @@ impl Trend {
 pub(super) fn show(overview: &Overview, trend: Option<&Trend>) -> String {
     let mut parts = vec![fleet(overview, trend)];
     if !overview.workers.is_empty() {
-        let head =
-            ["worker", "host", "claims", "pastes", "last heartbeat", "first claim", "waiting for"];
+        let head = ["worker", "host", "claims", "pastes", "last heartbeat", "waiting for"];
         parts.push(table(&head, overview.workers.iter().map(worker)));
     }
     if !overview.runs.is_empty() {
@@ -103,7 +104,7 @@ fn fleet(overview: &Overview, trend: Option<&Trend>) -> String {
 
 fn worker(worker: &OpenWorker) -> Vec<String> {
     vec![
-        worker.worker.to_string(),
+        short(worker.worker),
         worker.host.clone().unwrap_or_default(),
         thousands(worker.claims),
         thousands(worker.pastes),
@@ -111,14 +112,13 @@ fn worker(worker: &OpenWorker) -> Vec<String> {
             true => IN_THE_FUTURE.into(),
             false => format!("{:.1} s ago", worker.heartbeat_age_s),
         },
-        worker.claim_ids.first().map(ToString::to_string).unwrap_or_default(),
         worker.waiting_for.clone().unwrap_or_default(),
     ]
 }
 
 fn run(run: &Run) -> Vec<String> {
-    let why = match (&*run.state, &run.waiting_for) {
-        ("running", Some(reason)) => format!("running, waiting for {reason}"),
+    let state = match (&*run.state, &run.waiting_for) {
+        ("running", Some(reason)) => format!("waiting for {reason}"),
         (state, _) => state.to_string(),
     };
     vec![
@@ -128,8 +128,13 @@ fn run(run: &Run) -> Vec<String> {
         thousands(run.rows_deleted),
         thousands(run.objects_deleted),
         thousands(run.rows_failed),
-        why,
+        state,
     ]
+}
+
+/// The first eight digits, which `cleanupctl reset --worker` takes, too.
+fn short(worker: Uuid) -> String {
+    worker.simple().to_string()[..8].to_string()
 }
 
 /// How long ago, or that the time is in the future.
