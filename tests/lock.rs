@@ -8,7 +8,7 @@ use paste_cleanup::{
     config::{WhenUnavailable, defaults},
     shutdown::Shutdown,
     worker::{
-        batch::{Lock, lock::Turn},
+        batch::{Lock, lock::LockOutcome},
         report::StoppedBecause,
     },
 };
@@ -38,9 +38,9 @@ async fn ttl_ms(redis: &Redis, lock: &Lock) -> i64 {
     redis::cmd("PTTL").arg(lock.key()).query_async(&mut connection).await.expect("PTTL")
 }
 
-fn token(turn: Turn) -> String {
-    match turn {
-        Turn::Held(token) => token,
+fn token(outcome: LockOutcome) -> String {
+    match outcome {
+        LockOutcome::Held(token) => token,
         other => panic!("not held: {other:?}"),
     }
 }
@@ -86,7 +86,7 @@ async fn a_lock_that_is_never_released_is_waited_for_only_a_few_ttls() {
     let redis = Redis::start().await;
     let lock = lock_on(&redis, Duration::from_millis(200), WhenUnavailable::Wait);
     command(&redis, &["SET", lock.key(), "never released"]).await;
-    assert!(matches!(lock.acquire(&Shutdown::default(), None).await, Turn::Without(_)));
+    assert!(matches!(lock.acquire(&Shutdown::default(), None).await, LockOutcome::Without(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,7 +235,9 @@ async fn a_lock_that_could_not_be_released_is_not_taken() {
         let (redis, url) = redis_without(right).await;
         let lock = lock_at(&url);
         match lock.acquire(&Shutdown::default(), None).await {
-            Turn::Without(reason) => assert!(reason.contains("SCRIPT LOAD"), "{right}: {reason}"),
+            LockOutcome::Without(reason) => {
+                assert!(reason.contains("SCRIPT LOAD"), "{right}: {reason}")
+            }
             other => panic!("{right}: {other:?}"),
         }
         let left = ttl_ms(&redis, &lock).await;
@@ -295,7 +297,7 @@ async fn a_lock_that_could_not_be_released_is_replaced_by_the_next_claim_of_its_
     grant(&redis, &["-@scripting"]).await;
     lock.release(&first).await;
     assert_eq!(command(&redis, &["GET", lock.key()]).await, Some(first.clone()));
-    assert!(matches!(lock.acquire(&Shutdown::default(), None).await, Turn::Without(_)));
+    assert!(matches!(lock.acquire(&Shutdown::default(), None).await, LockOutcome::Without(_)));
     grant(&redis, &["+@scripting"]).await;
     // Without the replacement it would wait for the TTL, and this key never expires.
     command(&redis, &["SET", lock.key(), &first]).await;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub use self::{
     errors::{DatabaseFault, LeaseLost, StepError},
     fence::Fence,
-    paste::{Paste, attempts_with_company, must_run_alone},
+    paste::{Paste, max_shared_attempts, must_run_alone},
 };
 
 /// A batch that this worker has claimed: the lease, the fence and the mutex of its rows.

@@ -29,7 +29,7 @@ impl Paste {
 /// Returns the highest class whose batches have more than one row. The batch size is divided by ten
 /// for each attempt that ended with the death of its worker; rows of a higher class run alone in
 /// their process.
-pub fn attempts_with_company(batch_size: u32) -> i32 {
+pub fn max_shared_attempts(batch_size: u32) -> i32 {
     let mut attempts = 0;
     while batch_size / 10_u32.pow(attempts + 1) >= 2 {
         attempts += 1;
@@ -39,7 +39,7 @@ pub fn attempts_with_company(batch_size: u32) -> i32 {
 
 /// Returns whether a row of this class must be claimed alone: too many workers died with it.
 pub fn must_run_alone(batch_size: u32, class: i16) -> bool {
-    i32::from(class) > attempts_with_company(batch_size)
+    i32::from(class) > max_shared_attempts(batch_size)
 }
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn batches_shrink_to_one_by_tens() {
-        assert_eq!(attempts_with_company(1000), 2);
+        assert_eq!(max_shared_attempts(1000), 2);
         assert!(!must_run_alone(1000, 2));
         assert!(must_run_alone(1000, 3));
         assert!(must_run_alone(5, 1));

@@ -20,7 +20,7 @@ use self::{
     row_by_row::reset_row_by_row,
 };
 use crate::{
-    claim::attempts_with_company,
+    claim::max_shared_attempts,
     config::Settings,
     failpoint,
     format::counted,
@@ -156,7 +156,7 @@ async fn reset_rows(
     };
     // Only a row that failed alone becomes a dead letter.
     let dead_at = (claim.rows_claimed == 1).then_some(i32::from(settings.worker.max_attempts));
-    let alone_from = attempts_with_company(settings.worker.batch_size) + 1;
+    let alone_from = max_shared_attempts(settings.worker.batch_size) + 1;
     let cap = settings.worker.backoff_cap.as_secs_f64();
     let tried_last = matches!(reason, ResetReason::AllFailed(..));
     let parameters: [&(dyn ToSql + Sync); 9] = [

@@ -12,7 +12,7 @@
 mod check;
 mod claim_ids;
 mod error;
-mod others;
+mod owner_warnings;
 mod preflight;
 mod runner;
 mod script;
@@ -21,7 +21,7 @@ pub use check::{check, expect};
 pub use claim_ids::advance_claim_ids;
 pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
 
-pub use others::{
+pub use owner_warnings::{
     MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN, owner_triggers, sample_content, table_warnings,
 };
 

@@ -1,7 +1,7 @@
 //! Serves `/healthz`, `/readyz` and `/metrics`: read-only, on a loopback address by default, and bounded
 //! in size, time and connections.
 
-mod seats;
+mod slots;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,17 +23,17 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-use self::seats::{Seat, Seats};
+use self::slots::{Slot, Slots};
 use super::Watchdog;
 use crate::{metrics::Metrics, shutdown::Shutdown};
 
 /// Beyond this number, the oldest connection that has not sent its request is closed, so that idle
 /// clients, however many, cannot keep out a probe.
 const CONNECTIONS: usize = 32;
-/// Pause between two connections while all seats are taken: 32 new clients take 160 ms to push out a
+/// Pause between two connections while all slots are taken: 32 new clients take 160 ms to push out a
 /// client that is about to send its request, and 64 idle clients that reconnect all the time delay it by
 /// 320 ms.
-const BETWEEN_NEWCOMERS: Duration = Duration::from_millis(5);
+const ACCEPT_PAUSE_WHEN_FULL: Duration = Duration::from_millis(5);
 /// Maximum lifetime of a connection, whatever the client does. A scrape takes milliseconds.
 const CONNECTION_LIFE: Duration = Duration::from_secs(5);
 const LONGEST_HEAD_BYTES: usize = 16 * 1024;
@@ -76,7 +76,7 @@ pub async fn serve(listener: TcpListener, watchdog: Arc<Watchdog>, shutdown: Shu
 }
 
 async fn accept(listener: TcpListener, routes: Router, answers: &TaskTracker) {
-    let seats = Arc::new(Seats::new(CONNECTIONS));
+    let slots = Arc::new(Slots::new(CONNECTIONS));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -86,20 +86,20 @@ async fn accept(listener: TcpListener, routes: Router, answers: &TaskTracker) {
                 continue;
             }
         };
-        if let Some(seat) = seats.take() {
-            answers.spawn(answer_once(stream, routes.clone(), seat));
+        if let Some(slot) = slots.take() {
+            answers.spawn(answer_once(stream, routes.clone(), slot));
         }
-        if seats.are_taken() {
-            sleep(BETWEEN_NEWCOMERS).await;
+        if slots.is_full() {
+            sleep(ACCEPT_PAUSE_WHEN_FULL).await;
         }
     }
 }
 
 /// Serves one request. Errors of the connection are not logged: the client sees them.
-async fn answer_once(stream: TcpStream, routes: Router, seat: Seat) {
+async fn answer_once(stream: TcpStream, routes: Router, slot: Slot) {
     let routes = TowerToHyperService::new(routes);
     let service = service_fn(|request| {
-        seat.has_its_request();
+        slot.request_received();
         routes.call(request)
     });
     let connection = http1::Builder::new()
@@ -110,7 +110,7 @@ async fn answer_once(stream: TcpStream, routes: Router, seat: Seat) {
         // Biased: a request that has already arrived is answered.
         biased;
         _ = timeout(CONNECTION_LIFE, connection) => {}
-        () = seat.gives_way() => {}
+        () = slot.evicted() => {}
     }
 }
 

@@ -20,9 +20,9 @@ use uuid::Uuid;
 
 pub use self::error::ClaimError;
 use self::row_by_row::Found;
-use super::{Lock, OpenClaims, PgError, Tally, lock::Turn};
+use super::{Lock, OpenClaims, PgError, Tally, lock::LockOutcome};
 use crate::{
-    claim::{Claim, Fence, Paste, attempts_with_company},
+    claim::{Claim, Fence, Paste, max_shared_attempts},
     config::Settings,
     failpoint,
     fleet::OtherBucket,
@@ -37,7 +37,7 @@ use crate::{
     shutdown::Shutdown,
 };
 
-const TURN: &str = sql!("claim/lock_worker");
+const LOCK_WORKER: &str = sql!("claim/lock_worker");
 const CLAIM: &str = sql!("claim/claim");
 /// The table whose columns a claim reads.
 const PASTES: &str = "pastes";
@@ -58,7 +58,7 @@ pub struct Wanted {
 
 /// A busy worker leaves the rows that must run alone for later.
 fn most_attempts(wanted: Wanted) -> i32 {
-    if wanted.busy { attempts_with_company(wanted.size) } else { i32::MAX }
+    if wanted.busy { max_shared_attempts(wanted.size) } else { i32::MAX }
 }
 
 /// Claims due pastes for one worker.
@@ -118,17 +118,17 @@ impl ClaimStep {
         // Before the lock: no other worker waits for it while this one waits for a connection.
         let mut client = answered::<_, PgError>(self.pool.get()).await?;
         let started = Instant::now();
-        let turn = self.lock.acquire(&self.shutdown, wanted.until).await;
+        let lock = self.lock.acquire(&self.shutdown, wanted.until).await;
         let waited = started.elapsed();
         self.tally.lock_waited(waited);
-        match &turn {
-            Turn::Stopped => return Ok(None),
-            Turn::Unavailable(reason) => return Err(ClaimError::NoLock(reason.clone())),
-            Turn::Without(reason) => self.tally.lock_missing(reason),
-            Turn::Held(_) => {}
+        match &lock {
+            LockOutcome::Stopped => return Ok(None),
+            LockOutcome::Unavailable(reason) => return Err(ClaimError::NoLock(reason.clone())),
+            LockOutcome::Without(reason) => self.tally.lock_missing(reason),
+            LockOutcome::Held(_) => {}
         }
-        let mut claimed = self.claim_in_turn(&mut client, wanted).await;
-        if let Turn::Held(token) = &turn {
+        let mut claimed = self.claim_batch(&mut client, wanted).await;
+        if let LockOutcome::Held(token) = &lock {
             self.lock.release(token).await;
             if let Ok(Some(claim)) = &mut claimed {
                 (claim.lock_wait, claim.lock_hold) = (waited, started.elapsed() - waited);
@@ -139,7 +139,7 @@ impl ClaimStep {
 
     /// Claims a whole batch. If Postgres refuses to mark some row, claims row by row, and repeats
     /// while every candidate is unclaimable.
-    async fn claim_in_turn(
+    async fn claim_batch(
         &self,
         client: &mut Client,
         wanted: Wanted,
@@ -174,17 +174,19 @@ impl ClaimStep {
         let allowed_ms = self.lock_ttl.as_millis() * 2 / 3;
         let settings =
             format!("SET LOCAL statement_timeout = {allowed_ms}; {BY_KEY}; {BY_DUE_INDEX}");
-        let turn = transaction.prepare_cached(TURN).await?;
+        let lock_worker = transaction.prepare_cached(LOCK_WORKER).await?;
         let worker = self.id.to_string();
         let asked: [&(dyn ToSql + Sync); 1] = [&worker];
         // Sent together, in this order: one round trip.
-        let ((), turn) =
-            try_join(transaction.batch_execute(&settings), transaction.query_one(&turn, &asked))
-                .await?;
-        migrate::expect(&turn)?;
-        let (bucket, prefix) = (turn.try_get("bucket")?, turn.try_get("prefix")?);
+        let ((), checks) = try_join(
+            transaction.batch_execute(&settings),
+            transaction.query_one(&lock_worker, &asked),
+        )
+        .await?;
+        migrate::expect(&checks)?;
+        let (bucket, prefix) = (checks.try_get("bucket")?, checks.try_get("prefix")?);
         OtherBucket::unless(bucket, prefix, &self.bucket, &self.prefix)?;
-        Ok((transaction, turn))
+        Ok((transaction, checks))
     }
 
     /// The claim itself, safe with or without the lock.
@@ -194,8 +196,8 @@ impl ClaimStep {
         wanted: Wanted,
     ) -> Result<Option<Claim>, ClaimError> {
         let started = Instant::now();
-        let (transaction, turn) = self.begin_claim(client).await?;
-        let unclaimable: bool = turn.get("some_are_unclaimable");
+        let (transaction, checks) = self.begin_claim(client).await?;
+        let unclaimable: bool = checks.get("some_are_unclaimable");
         let claim = transaction.prepare_cached(CLAIM).await?;
         let size = i32::try_from(wanted.size).unwrap_or(i32::MAX);
         failpoint::reached("claim.before");

@@ -1,7 +1,7 @@
 //! Step 1: the short Redis lock around a claim. It keeps workers from competing for the same rows; it is
 //! not what makes a claim safe.
 //!
-//! In: nothing. Out: a [`Turn`]. A crash while the lock is held leaves it to its TTL.
+//! In: nothing. Out: a [`LockOutcome`]. A crash while the lock is held leaves it to its TTL.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -56,7 +56,7 @@ pub struct Lock {
 
 /// What became of the attempt to lock.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum LockOutcome {
     /// We hold it, by this token.
     Held(String),
     /// Go on without it, for this reason.
@@ -91,13 +91,13 @@ impl Lock {
 
     /// Waits for the lock, never longer than a few TTLs. From the first refusal on, the run shows that
     /// it waits.
-    pub async fn acquire(&self, shutdown: &Shutdown, until: Option<Instant>) -> Turn {
+    pub async fn acquire(&self, shutdown: &Shutdown, until: Option<Instant>) -> LockOutcome {
         let mut waiting = None;
-        let turn = self.acquire_in_steps(shutdown, until, &mut waiting).await;
+        let outcome = self.acquire_in_steps(shutdown, until, &mut waiting).await;
         if let Some(since) = waiting {
             self.tally.waited("lock", since);
         }
-        turn
+        outcome
     }
 
     /// Tries to take the lock, in jittered steps.
@@ -106,19 +106,19 @@ impl Lock {
         shutdown: &Shutdown,
         until: Option<Instant>,
         waiting: &mut Option<Instant>,
-    ) -> Turn {
+    ) -> LockOutcome {
         let token = Uuid::new_v4().to_string();
-        let asked = Instant::now();
+        let started = Instant::now();
         let (mut pause, mut logged) = (Duration::from_millis(5), false);
         loop {
             if until.is_some_and(|until| Instant::now() >= until) {
-                return Turn::Stopped;
+                return LockOutcome::Stopped;
             }
             let reason = match self.try_acquire(&token).await {
-                Ok(true) => return Turn::Held(token),
-                Ok(false) if asked.elapsed() >= self.ttl * MAX_WAIT_TTLS => {
+                Ok(true) => return LockOutcome::Held(token),
+                Ok(false) if started.elapsed() >= self.ttl * MAX_WAIT_TTLS => {
                     let longest = humantime::format_duration(self.ttl * MAX_WAIT_TTLS);
-                    return Turn::Without(format!(
+                    return LockOutcome::Without(format!(
                         "the lock {:?} was not free for {longest}; `cleanupctl doctor` checks \
                          whether it expires",
                         self.key
@@ -126,10 +126,12 @@ impl Lock {
                 }
                 Ok(false) => None,
                 Err(reason) if self.when_unavailable == WhenUnavailable::Proceed => {
-                    return Turn::Without(format!("Redis is unavailable: {reason}"));
+                    return LockOutcome::Without(format!("Redis is unavailable: {reason}"));
                 }
                 // The run decides how long to go on like this.
-                Err(reason) if asked.elapsed() >= self.ttl => return Turn::Unavailable(reason),
+                Err(reason) if started.elapsed() >= self.ttl => {
+                    return LockOutcome::Unavailable(reason);
+                }
                 Err(reason) => Some(reason),
             };
             waiting
@@ -140,7 +142,7 @@ impl Lock {
             }
             tokio::select! {
                 () = tokio::time::sleep(jittered(pause)) => {}
-                () = shutdown.stop.cancelled() => return Turn::Stopped,
+                () = shutdown.stop.cancelled() => return LockOutcome::Stopped,
             }
             pause = (pause * 2).min(Duration::from_millis(if logged { 2000 } else { 80 }));
         }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 const OWN_CLAIM: &str = sql!("claim/lock_own");
-const TURN: &str = sql!("claim/lock_worker");
+const LOCK_WORKER: &str = sql!("claim/lock_worker");
 const OPEN_CLAIMS: &str = sql!("claim/of_worker");
 /// A claim that cannot be released within this is left until the dependencies are available again,
 /// or until the end of the run: see [`Release::everything`].
@@ -194,7 +194,7 @@ impl Release {
     async fn unknown_claims(&self) -> Result<Vec<i64>, PgError> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        transaction.query(TURN, &[&self.id.to_string()]).await?;
+        transaction.query(LOCK_WORKER, &[&self.id.to_string()]).await?;
         let rows = transaction.query(OPEN_CLAIMS, &[&self.id, &self.open.ids()]).await?;
         transaction.commit().await?;
         Ok(rows.into_iter().map(|row| row.get("id")).collect())

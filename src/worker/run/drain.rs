@@ -133,8 +133,8 @@ impl Drain {
             return self.drained().await;
         }
         self.mark = self.mark.filter(|_| !fruitless);
-        if let Some(hold) = self.throttle.reason_to_wait(&self.worker, &self.in_flight).await {
-            return self.hold(hold).await;
+        if let Some(wait) = self.throttle.reason_to_wait(&self.worker, &self.in_flight).await {
+            return self.wait_for_throttle(wait).await;
         }
         let busy = !self.in_flight.is_empty();
         let wanted = Wanted { size, mark: self.mark, busy, until: self.options.deadline };

@@ -42,7 +42,7 @@ pub(super) struct Throttle {
 
 /// Why nothing is claimed right now.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct WaitReason {
     /// Its name in the summary and the metrics.
     pub name: &'static str,
     /// For people.
@@ -62,18 +62,22 @@ impl Throttle {
     }
 
     /// Returns the first reason to wait, if there is one.
-    pub async fn reason_to_wait(&mut self, worker: &Worker, in_flight: &InFlight) -> Option<Hold> {
+    pub async fn reason_to_wait(
+        &mut self,
+        worker: &Worker,
+        in_flight: &InFlight,
+    ) -> Option<WaitReason> {
         let Settings { flag_file, max_replica_lag, max_rate, .. } = &worker.settings.throttle;
-        let mut hold = None;
+        let mut wait = None;
         if let Some(path) = flag_file {
-            hold = by_flag(path, tokio::fs::try_exists(path).await);
+            wait = by_flag(path, tokio::fs::try_exists(path).await);
         }
-        if let (None, Some(most)) = (&hold, *max_replica_lag) {
-            hold = self.by_lag(worker, in_flight, most).await;
+        if let (None, Some(most)) = (&wait, *max_replica_lag) {
+            wait = self.by_lag(worker, in_flight, most).await;
         }
-        let hold = hold.or_else(|| self.by_rate(*max_rate));
-        self.log_change(hold.as_ref());
-        hold
+        let wait = wait.or_else(|| self.by_rate(*max_rate));
+        self.log_change(wait.as_ref());
+        wait
     }
 
     /// Whether the backlog is to be checked while the run waits with nothing in flight.
@@ -85,10 +89,14 @@ impl Throttle {
         true
     }
 
-    fn by_rate(&self, max_rate: u32) -> Option<Hold> {
+    fn by_rate(&self, max_rate: u32) -> Option<WaitReason> {
         let left = self.next_claim?.checked_duration_since(Instant::now())?;
         let reason = format!("max_rate ({max_rate} pastes/s)");
-        (!left.is_zero()).then(|| Hold { name: "max_rate", reason, pause: left.min(LONGEST_PAUSE) })
+        (!left.is_zero()).then(|| WaitReason {
+            name: "max_rate",
+            reason,
+            pause: left.min(LONGEST_PAUSE),
+        })
     }
 
     async fn by_lag(
@@ -96,14 +104,14 @@ impl Throttle {
         worker: &Worker,
         in_flight: &InFlight,
         most: Duration,
-    ) -> Option<Hold> {
+    ) -> Option<WaitReason> {
         if self.lag_checked.is_none_or(|checked| checked.elapsed() >= LAG_CHECK) {
             self.read_lag(worker, in_flight).await;
         }
         let lag = self.lag.filter(|lag| *lag > most)?;
         let most = humantime::format_duration(most);
         let reason = format!("replica lag {:.1} s > {most}", lag.as_secs_f64());
-        Some(Hold { name: "replica_lag", reason, pause: LAG_CHECK })
+        Some(WaitReason { name: "replica_lag", reason, pause: LAG_CHECK })
     }
 
     /// A failure to read the lag is neither an outage nor a reason to wait: if Postgres is unavailable,
@@ -138,11 +146,11 @@ impl Throttle {
     }
 
     /// One line per change. The rate makes the run wait between any two claims: that is no change.
-    fn log_change(&mut self, hold: Option<&Hold>) {
-        match (self.logged, hold) {
-            (logged, Some(hold)) if logged != Some(hold.name) => {
-                info!(throttle = hold.name, "paused claims: {}", hold.reason);
-                self.logged = Some(hold.name);
+    fn log_change(&mut self, wait: Option<&WaitReason>) {
+        match (self.logged, wait) {
+            (logged, Some(wait)) if logged != Some(wait.name) => {
+                info!(throttle = wait.name, "paused claims: {}", wait.reason);
+                self.logged = Some(wait.name);
             }
             (Some(name), None) if name != "max_rate" => {
                 let now = match (name, self.lag) {
@@ -168,12 +176,12 @@ async fn replica_lag(worker: &Worker) -> Result<(i64, Option<Duration>), PgError
 }
 
 /// A flag file that cannot be checked counts as present: it may ask for a pause.
-fn by_flag(path: &Path, exists: io::Result<bool>) -> Option<Hold> {
+fn by_flag(path: &Path, exists: io::Result<bool>) -> Option<WaitReason> {
     let path = printable(&path.display().to_string());
     let reason = match exists {
         Ok(false) => return None,
         Ok(true) => format!("flag file {path} exists"),
         Err(error) => format!("flag file {path} cannot be checked: {error}"),
     };
-    Some(Hold { name: "flag_file", reason, pause: FLAG_PAUSE })
+    Some(WaitReason { name: "flag_file", reason, pause: FLAG_PAUSE })
 }

@@ -14,7 +14,7 @@ use crate::{
             next_due::{NextDue, next_due},
             outage::check_dependencies,
             stop::Stop,
-            throttle::Hold,
+            throttle::WaitReason,
         },
     },
 };
@@ -40,7 +40,7 @@ impl Drain {
     }
 
     /// Waits because of the throttle, unless nothing could be claimed afterwards.
-    pub(super) async fn hold(&mut self, hold: Hold) -> Option<Stop> {
+    pub(super) async fn wait_for_throttle(&mut self, wait: WaitReason) -> Option<Stop> {
         if self.in_flight.is_empty() && self.throttle.must_check_due() {
             let check = self.in_flight.unless_stopped(answered(next_due(&self.worker))).await;
             if matches!(check, Some(Ok(NextDue::Nothing))) {
@@ -48,7 +48,7 @@ impl Drain {
             }
         }
         let started = Instant::now();
-        self.wait_for(hold.name, &hold.reason, hold.pause).await;
+        self.wait_for(wait.name, &wait.reason, wait.pause).await;
         self.outage.exclude(started.elapsed());
         self.fruitless.exclude(started.elapsed());
         self.locked_since = None;

@@ -10,7 +10,7 @@ use crate::format::thousands;
 const OWNER_TRIGGERS: &str = sql!("migrate/owner_triggers");
 const TABLE_WARNINGS: &str = sql!("migrate/table_warnings");
 const SAMPLE_CONTENT: &str = sql!("migrate/sample_content");
-const TABLE_PAGES: &str = sql!("fleet/table_pages");
+const TABLE_PAGES: &str = sql!("backlog/table_pages");
 /// About 8,000 pastes: enough to see a share of one percent, in less than 0.1 s.
 const SAMPLED_PAGES: f64 = 100.0;
 
