@@ -15,7 +15,7 @@ pub struct OddKey {
 
 /// Generates letters of all scripts, mostly those that XML, URLs and logs must escape. Characters
 /// that XML cannot express (control characters, U+FFFE and U+FFFF) are left out: a listing cannot
-/// name them, so the checker would not find their objects. `tests/odd_keys.rs` covers those.
+/// name them, so the checker would not find their objects. `tests/fleet/odd_keys.rs` covers those.
 fn letter() -> impl Strategy<Value = char> {
     let any = any::<char>().prop_filter("XML cannot express it", |c| {
         !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}' | '/' | '\\')
