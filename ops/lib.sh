@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Shared by ops/demo, ops/test, ops/bench and ops/chaos: installs the packages
-# they need, and runs a private Postgres, Redis and SeaweedFS that stop with the
-# script.
+# Shared by ops/demo, ops/test, ops/servers, ops/bench and ops/chaos: installs the
+# packages they need, and runs a private Postgres, Redis and SeaweedFS that stop with
+# the script, unless it sets KEEP_SERVERS.
 #
 # Source it, then: need_packages; start_servers; … (they stop on exit).
 # Afterwards DATABASE_URL, REDIS_URL and AWS_… point to those servers.
@@ -47,7 +47,7 @@ on_exit() {
   trap '' HUP INT TERM
   allow_service_starts
   ((status == 0)) || keep_logs
-  stop_servers
+  [[ $status == 0 && -n ${KEEP_SERVERS:-} ]] || stop_servers
   ((status == 0)) || phase "${RED}stopped with exit code $status$PLAIN" >&2
 }
 

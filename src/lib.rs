@@ -37,6 +37,7 @@ mod backoff;
 pub mod cli;
 pub mod failpoint;
 pub mod format;
+mod mutex;
 mod printable;
 pub mod shutdown;
 pub mod telemetry;

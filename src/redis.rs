@@ -1,10 +1,7 @@
 //! Connections to Redis. Redis makes the fleet faster, but correctness never depends on it: claims stay
 //! correct whatever it answers.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use deadpool_redis::{Connection, Manager, Pool, Runtime};
@@ -14,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{ConfigError, Settings},
+    mutex::Mutex,
     printable::printable,
 };
 
@@ -64,12 +62,11 @@ impl Redis {
     }
 
     fn start_cooldown(&self) {
-        *self.cooldown_until.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Instant::now() + COOLDOWN);
+        *self.cooldown_until.lock() = Some(Instant::now() + COOLDOWN);
     }
 
     fn cooldown_until(&self) -> Option<Instant> {
-        *self.cooldown_until.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.cooldown_until.lock()
     }
 }
 

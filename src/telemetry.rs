@@ -1,15 +1,13 @@
 //! Logs to stderr, as text or JSON, above the progress bar if there is one.
 
-use std::{
-    io::{IsTerminal, Write, stderr},
-    sync::{Mutex, PoisonError},
-};
+use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::ProgressBar;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{Log, LogFormat},
+    mutex::Mutex,
     printable::one_line,
 };
 
@@ -44,18 +42,18 @@ pub fn start(log: &Log) {
 
 /// Prints all later log lines above this progress bar.
 pub fn show_bar(bar: ProgressBar) -> ProgressBar {
-    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    *BAR.lock() = Some(bar.clone());
     bar
 }
 
 /// Returns whether a progress bar is shown, which makes some log lines redundant.
 pub fn bar_is_shown() -> bool {
-    BAR.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    BAR.lock().is_some()
 }
 
 /// Removes the progress bar.
 pub fn hide_bar() {
-    if let Some(bar) = BAR.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(bar) = BAR.lock().take() {
         bar.finish_and_clear();
     }
 }
@@ -66,7 +64,7 @@ struct AroundBar;
 impl Write for AroundBar {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         let shown = one_line(&String::from_utf8_lossy(line));
-        let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bar = BAR.lock().clone();
         match bar {
             Some(bar) => bar.suspend(|| stderr().write_all(shown.as_bytes()))?,
             None => stderr().write_all(shown.as_bytes())?,

@@ -5,13 +5,9 @@
 mod families;
 mod render;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::fleet::snapshot::Snapshot;
+use crate::{fleet::snapshot::Snapshot, mutex::Mutex};
 
 /// Upper bounds of the ages at deletion, in seconds: a minute to a month.
 pub const AGE_BOUNDS_S: [f64; 11] = [
@@ -75,7 +71,7 @@ impl Metrics {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock());
     }
 
     /// Records a tick that succeeded.
@@ -103,7 +99,7 @@ impl Metrics {
 
     /// Returns the page, in Prometheus' text format.
     pub fn render(&self) -> String {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = self.0.lock().clone();
         render::page(&state)
     }
 }

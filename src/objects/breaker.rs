@@ -1,8 +1,8 @@
 //! The circuit breaker: while the store fails, workers claim no further batches.
 
-use std::sync::{Mutex, PoisonError};
-
 use super::classify::{Answer, CallError};
+
+use crate::mutex::Mutex;
 
 /// Open from the first call that the store fails to the first one that it answers. Batches that are
 /// already claimed keep retrying; a worker reads the breaker before it claims.
@@ -25,11 +25,11 @@ impl Breaker {
                 | CallError::Retry { reason, .. },
             ) => Some(reason.clone()),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.0.lock() = failure;
     }
 
     /// Returns why the breaker is open, if it is.
     pub fn reason(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }

@@ -1,7 +1,7 @@
 //! Lists the bucket, page by page in the store's own order. Needs `s3:ListBucket` and nothing else;
 //! workers never list.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_sdk_s3::{
     config::{
@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
 use super::{Objects, ObjectsError, classify::CallError};
-use crate::backoff::backoff;
+use crate::{backoff::backoff, mutex::Mutex};
 
 /// An object as the listing shows it.
 #[derive(Debug, Clone)]
@@ -136,7 +136,7 @@ struct StoreClock(Arc<Mutex<Option<i64>>>);
 
 impl StoreClock {
     fn seconds(&self) -> Option<i64> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 
@@ -153,7 +153,7 @@ impl Intercept for StoreClock {
     ) -> Result<(), BoxError> {
         let date = context.response().headers().get("date");
         let time = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time.map(|time| time.secs());
+        *self.0.lock() = time.map(|time| time.secs());
         Ok(())
     }
 }

@@ -1,12 +1,11 @@
 //! Limits keys per second: S3 counts every key as a write, and answers SlowDown above its limit.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::MutexGuard, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
+
+use crate::mutex::Mutex;
 
 /// The lowest rate, in keys per second, that SlowDown leads to.
 const SLOWEST: f64 = 50.0;
@@ -120,7 +119,7 @@ impl Pace {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

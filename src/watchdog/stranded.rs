@@ -2,8 +2,6 @@
 //! ended while another transaction had them locked, or an operator ended or deleted the claim by hand. No
 //! row may stay in progress forever, so they are reset by their age.
 
-use std::sync::{Mutex, PoisonError};
-
 use deadpool_postgres::Transaction;
 use tokio_postgres::{Error, types::ToSql};
 use tracing::{error, warn};
@@ -13,6 +11,7 @@ use crate::{
     config::Settings,
     failpoint,
     format::counted,
+    mutex::Mutex,
     postgres::{
         bisect::{ApplyError, Blame, Write, Writing, all_of, apply_to_good},
         planner::{IN_PICKED_ORDER, ROW_BY_ROW},
@@ -118,8 +117,7 @@ async fn reset_rows(
     for bad in failed.iter().take(NAMED) {
         error!("cannot reset stranded paste {:?}: {}", bad.unit.short_code, bad.error);
     }
-    let Done { mut deferred, taken } =
-        write.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Done { mut deferred, taken } = write.done.into_inner();
     if !taken.is_empty() {
         let (claims, keys): (Vec<i64>, Vec<&str>) =
             taken.iter().map(|kept| (kept.claim, &*kept.s3_key)).unzip();
@@ -162,7 +160,7 @@ impl Write<StrandedRow> for ResetRows {
             all_of(rows.len() as u64, part.len())?;
             let (deferred, reset): (Vec<_>, Vec<_>) =
                 rows.iter().partition(|row| row.get::<_, bool>("is_deferred"));
-            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut done = self.done.lock();
             done.deferred.extend(deferred.iter().map(|row| row.get("short_code")));
             done.taken.extend(part.iter().filter_map(|row| row.key.clone()));
             Ok(reset.len() as u64)

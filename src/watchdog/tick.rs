@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -25,6 +25,7 @@ use crate::{
     fleet::stranded::Stranded,
     metrics::{Metrics, Tick},
     migrate::{self, SchemaError},
+    mutex::Mutex,
     postgres::{Target, answered, describe, is_permanent},
     shutdown::Shutdown,
 };
@@ -76,7 +77,7 @@ impl Watchdog {
         let depth = self.depth();
         let swept = sweep(&self.pool, &self.settings, depth).await?;
         if depth == Depth::Thorough && !swept.not_elected {
-            *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+            *self.last_thorough.lock() = Some(started);
         }
         self.unless_forbidden(self.record_tick().await)?;
         let pruned = match swept.not_elected {
@@ -138,7 +139,7 @@ impl Watchdog {
 
     /// Returns how thoroughly to search: thoroughly at the first tick, and once an hour.
     fn depth(&self) -> Depth {
-        let last = *self.last_thorough.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last_thorough.lock();
         match last {
             Some(last) if last.elapsed() < THOROUGH_EVERY => Depth::Quick,
             _ => Depth::Thorough,
@@ -203,7 +204,7 @@ impl Watchdog {
 
     /// Records that the loop is running, for [`Self::is_alive`].
     fn record_progress(&self) {
-        *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_progress.lock() = Instant::now();
     }
 
     /// Waits until Postgres is available and workers have had time for a heartbeat: while it was down none
@@ -236,7 +237,7 @@ impl Watchdog {
 
     /// Returns whether the tick loop is running: it is stuck after three ticks without progress.
     pub fn is_alive(&self) -> bool {
-        let last = *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last_progress.lock();
         let longest = self.settings.watchdog.tick * 3 + self.settings.worker.three_heartbeats();
         last.elapsed() < longest + Duration::from_secs(60)
     }

@@ -65,7 +65,7 @@ impl Environment {
     /// Returns a program that was built with failpoints, one of which is armed.
     pub fn armed(&self, name: &str, failpoints: &str) -> Process {
         let folder = std::env::var("PASTE_CLEANUP_TEST_FAILPOINT_BIN")
-            .expect("no PASTE_CLEANUP_TEST_FAILPOINT_BIN: run the tests with ops/test");
+            .expect("no programs with failpoints: use `ops/test --test crash_matrix`");
         let program = self.program(&format!("{folder}/{name}")).env("FAILPOINTS", failpoints);
         if name == "cleanup-worker" { program.args(&["run", "--format", "json"]) } else { program }
     }

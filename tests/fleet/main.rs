@@ -30,6 +30,7 @@ mod operator_commands;
 mod outages;
 mod owners;
 mod pgbouncer;
+mod queries;
 mod reset;
 mod run;
 mod s3_rights;

@@ -17,7 +17,8 @@ pub struct File(pub PathBuf);
 
 impl File {
     pub fn new(bytes: &[u8]) -> Self {
-        let folder = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("run the tests with ops/test");
+        let folder =
+            std::env::var("PASTE_CLEANUP_TEST_DIR").expect("start the servers with `ops/servers`");
         let path = PathBuf::from(folder).join(uuid::Uuid::new_v4().to_string());
         std::fs::write(&path, bytes).expect("write a file");
         Self(path)

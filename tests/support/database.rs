@@ -1,15 +1,19 @@
 //! A fresh database for every test, created from a template with the schema, the roles and the
 //! fleet's logins.
 
-use std::time::Duration;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+    time::Duration,
+};
 
 use paste_cleanup::migrate;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
-use super::env;
+use super::{env, hash, hex};
 
-const TEMPLATE: &str = "paste_cleanup_template";
 /// The fleet's logins, and the groups of `sql/roles.sql` that grant all their rights. Roles belong
 /// to the whole server; they are created together with the template.
 pub const WORKER: &str = "suite_worker";
@@ -22,7 +26,9 @@ const LOGINS: &str = "
 
 /// Connects to any URL; the connection ends with the test.
 pub async fn connect(url: &str) -> Client {
-    try_connect(url).await.expect("connect")
+    try_connect(url).await.unwrap_or_else(|| {
+        panic!("no Postgres at {url}: the servers of the tests are started with `ops/servers`")
+    })
 }
 
 /// Returns `None` if the server is unavailable.
@@ -54,33 +60,46 @@ pub async fn empty_database() -> (String, Client) {
     (url, client)
 }
 
+/// The name of the template of this schema. Servers that `ops/servers` started outlive a change of it.
+static TEMPLATE: LazyLock<String> = LazyLock::new(|| {
+    let sql = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/sql"));
+    let migrations = fs::read_dir(sql.join("migrations")).expect("migrations");
+    let mut files: Vec<PathBuf> = migrations.map(|file| file.expect("a file").path()).collect();
+    files.push(sql.join("roles.sql"));
+    files.sort();
+    let text: String =
+        files.iter().map(|file| fs::read_to_string(file).expect("a file of SQL")).collect();
+    format!("template_{}", &hex(&hash(&text))[..16])
+});
+
 /// Creates a migrated database from a template that the first test migrates.
 pub async fn migrated_database() -> String {
+    let template = TEMPLATE.as_str();
     let maintenance = connect(&env("DATABASE_URL")).await;
     let lock = "SELECT pg_advisory_lock(4711)";
     maintenance.batch_execute(lock).await.expect("template lock");
-    let template = maintenance
-        .query_opt("SELECT FROM pg_database WHERE datname = $1 AND datistemplate", &[&TEMPLATE])
+    let migrated = maintenance
+        .query_opt("SELECT FROM pg_database WHERE datname = $1 AND datistemplate", &[&template])
         .await
         .expect("select template");
-    if template.is_none() {
-        let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {TEMPLATE}")).await;
-        maintenance.batch_execute(&format!("CREATE DATABASE {TEMPLATE}")).await.expect("template");
-        migrate_at(&url_of(TEMPLATE)).await;
-        let done = format!("ALTER DATABASE {TEMPLATE} IS_TEMPLATE true");
+    if migrated.is_none() {
+        let _ = maintenance.batch_execute(&format!("DROP DATABASE IF EXISTS {template}")).await;
+        maintenance.batch_execute(&format!("CREATE DATABASE {template}")).await.expect("template");
+        migrate_at(&url_of(template)).await;
+        let done = format!("ALTER DATABASE {template} IS_TEMPLATE true");
         maintenance.batch_execute(&done).await.expect("finish template");
     }
     let name = format!("t{}", Uuid::new_v4().simple());
     // CREATE DATABASE fails while the last session on the template is still ending.
     for _ in 0..50 {
-        let create = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}");
+        let create = format!("CREATE DATABASE {name} TEMPLATE {template}");
         if maintenance.batch_execute(&create).await.is_ok() {
             maintenance.batch_execute("SELECT pg_advisory_unlock(4711)").await.expect("unlock");
             return name;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("cannot create a database from {TEMPLATE}");
+    panic!("cannot create a database from {template}");
 }
 
 /// Migrates the first database of a server, and creates the server's logins.

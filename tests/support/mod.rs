@@ -1,4 +1,4 @@
-//! Common support of the tests: real servers (started by `ops/test`), a database and a bucket for
+//! Common support of the tests: real servers (started by `ops/test` or `ops/servers`), a database and a bucket for
 //! each test, real worker processes, and proxies that fail on demand.
 
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
@@ -38,8 +38,8 @@ pub use process::{Process, Signal};
 pub use steps::{carry_out, claim, claim_some, codes, drain};
 pub use world::World;
 
-/// Reads a variable that `ops/test` sets.
+/// Reads a variable that `ops/test` and `ops/servers` set.
 pub fn env(name: &str) -> String {
     std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
-        .unwrap_or_else(|_| panic!("no PASTE_CLEANUP_TEST_{name}: run the tests with ops/test"))
+        .unwrap_or_else(|_| panic!("no servers for the tests: start them with `ops/servers`"))
 }

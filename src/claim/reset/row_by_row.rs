@@ -1,10 +1,7 @@
 //! A reset row by row, after the whole claim could not be reset: another transaction has locked a row, or
 //! a trigger or constraint refuses or swallows its UPDATE. All other rows are reset.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashSet;
 
 use deadpool_postgres::Transaction;
 use tokio_postgres::{Error, Row, types::ToSql};
@@ -18,6 +15,7 @@ use super::{
 use crate::{
     config::Settings,
     failpoint,
+    mutex::Mutex,
     postgres::{
         bisect::{Applied, ApplyError, Blame, Failed, Write, Writing, all_of, apply_to_good},
         describe,
@@ -62,7 +60,7 @@ pub(super) async fn reset_row_by_row(
         error!(claim = claim.id, "cannot reset paste {:?}: {}", bad.unit, bad.error);
     }
     failpoint::reached("reset.good_reset");
-    let rows = write.rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let rows = write.rows.into_inner();
     end_claim(transaction, settings, claim, reason, &kept, &rows).await
 }
 
@@ -81,7 +79,7 @@ impl Write<String> for ResetRows<'_> {
             let changed = reset_rows(transaction, settings, claim, *reason, Some(part)).await?;
             // Rows that a trigger left unchanged are not included.
             let written = all_of(changed.len() as u64, part.len())?;
-            rows.lock().unwrap_or_else(PoisonError::into_inner).extend(changed);
+            rows.lock().extend(changed);
             Ok(written)
         })
     }

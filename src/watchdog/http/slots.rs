@@ -4,12 +4,14 @@
 use std::{
     future::pending,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use tokio_util::sync::CancellationToken;
+
+use crate::mutex::Mutex;
 
 /// The slots of all connections.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<State>>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

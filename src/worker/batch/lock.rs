@@ -4,7 +4,7 @@
 //! In: nothing. Out: a [`LockOutcome`]. A crash while the lock is held leaves it to its TTL.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     backoff::jittered,
     config::{Lock as Settings, WhenUnavailable},
     failpoint,
+    mutex::Mutex,
     redis::Redis,
     shutdown::Shutdown,
     worker::report::Tally,
@@ -190,7 +191,7 @@ impl Lock {
     }
 
     fn left_behind(&self) -> MutexGuard<'_, String> {
-        self.left_behind.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left_behind.lock()
     }
 
     /// Describes why there is no lock. An error that Redis returned is about the rights of the login, or

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -11,6 +11,8 @@ use std::{
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::mutex::Mutex;
 
 /// The claims of one worker. The heartbeat reads it, the batches write it.
 #[derive(Debug, Default)]
@@ -34,7 +36,7 @@ struct Open {
 
 impl OpenClaims {
     fn lock(&self) -> MutexGuard<'_, HashMap<i64, Open>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock()
     }
 
     /// One more claim may be open that is not listed.

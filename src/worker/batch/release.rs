@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -22,6 +22,7 @@ use crate::{
     config::Settings,
     failpoint,
     format::counted,
+    mutex::Mutex,
     postgres::{answered, describe, describe_pool, is_permanent},
 };
 
@@ -188,7 +189,7 @@ impl Release {
     }
 
     fn braked(&self) -> MutexGuard<'_, HashSet<i64>> {
-        self.braked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.braked.lock()
     }
 
     async fn unknown_claims(&self) -> Result<Vec<i64>, PgError> {

@@ -1,10 +1,7 @@
 //! Retries a step. If the answer to a COMMIT was lost, the claim row is read back under its lock to
 //! learn whether the commit happened, and the step continues accordingly.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio::time::Instant;
@@ -14,6 +11,7 @@ use super::PgError;
 use crate::{
     backoff::backoff,
     claim::{DatabaseFault, Decremented, Fence, LeaseLost, PendingDelete, StepError},
+    mutex::Mutex,
     postgres::{
         Fault, answered,
         bisect::{ApplyError, Failed, Refusal},
@@ -149,11 +147,11 @@ impl<T: Clone> LastTry<T> {
 
     /// Must be called right before the COMMIT: its answer may never arrive.
     pub fn commits(&self, what: T) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        *self.0.lock() = what;
     }
 
     pub fn what(&self) -> T {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -1,10 +1,6 @@
 //! The running stats of a worker, shared by all its batches.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::MutexGuard, time::Duration};
 
 use chrono::{SecondsFormat, Utc};
 use tokio::time::Instant;
@@ -12,7 +8,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::summary::{PhaseTimes, Phases, StoppedBecause, Summary, ms};
-use crate::claim::reset::Reset;
+use crate::{claim::reset::Reset, mutex::Mutex};
 
 /// Counts what the batches of a worker do.
 #[derive(Debug, Default)]
@@ -49,7 +45,7 @@ const FAILURES_BY_NAME: usize = 10_000;
 
 impl Tally {
     fn lock(&self) -> MutexGuard<'_, Stats> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(in crate::worker) fn stats(&self) -> Stats {

@@ -18,7 +18,8 @@ struct File(PathBuf);
 
 impl File {
     fn new(text: &str) -> Self {
-        let folder = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("run the tests with ops/test");
+        let folder =
+            std::env::var("PASTE_CLEANUP_TEST_DIR").expect("start the servers with `ops/servers`");
         let path = Path::new(&folder).join(format!("{}.toml", uuid::Uuid::new_v4()));
         std::fs::write(&path, text).expect("write a file");
         Self(path)

@@ -4,13 +4,13 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use super::{Plan, References, Tally, TryError};
-use crate::{claim::Claim, format::thousands};
+use crate::{claim::Claim, format::thousands, mutex::Mutex};
 
 /// A paste without a content row is deleted without its object. A few of them are drift.
 const MISSING_AT_LEAST: u64 = 100;
@@ -52,7 +52,7 @@ impl MissingContent {
     /// Replaces the numbers of this claim (a batch that is tried again counts once) and returns the
     /// sums over all batches of the run.
     fn add(&self, claim: i64, pastes: u64, missing: u64) -> (u64, u64) {
-        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = self.batches.lock();
         batches.insert(claim, (pastes, missing));
         let sum = |all: (u64, u64), one: &(u64, u64)| (all.0 + one.0, all.1 + one.1);
         batches.values().fold((0, 0), sum)

@@ -28,10 +28,8 @@ use crate::{
 };
 
 const EXISTING_ROWS: &str = sql!("finish/existing_rows");
-/// What a DELETE needs: no other lock on the row, not even that of a foreign key.
-const LOCK_TO_DELETE: &str = concat!(sql!("finish/lock_rows"), "UPDATE SKIP LOCKED");
-/// What taking a row out of its claim needs, or writing a tombstone.
-const LOCK_TO_CHANGE: &str = concat!(sql!("finish/lock_rows"), "NO KEY UPDATE SKIP LOCKED");
+const LOCK_TO_DELETE: &str = sql!("finish/lock_to_delete");
+const LOCK_TO_CHANGE: &str = sql!("finish/lock_to_change");
 /// A writer locks a row for some milliseconds.
 const TRIES: usize = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);

@@ -1,9 +1,0 @@
--- Finish, row by row: locks the batch's rows, except those that another transaction has locked.
--- $1 short codes, $2 claim id. The caller appends the strength of the lock, which depends on the
--- statement that follows, and SKIP LOCKED.
-SELECT short_code
-FROM pastes
-WHERE claim_id = $2::bigint AND deletion_status = 'DELETION_IN_PROGRESS'
-  -- `IS TRUE` keeps the planner from turning it into a join: one walk, and a hash table of $1.
-  AND (short_code IN (SELECT unnest($1::text[]))) IS TRUE
-FOR
