@@ -9,12 +9,11 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use deadpool_postgres::PoolError;
 use serde::Serialize;
 
 use crate::{
     config::{ConfigError, Settings},
-    postgres::{describe, describe_pool},
+    postgres::describe,
 };
 
 /// The options of every program.
@@ -90,21 +89,16 @@ pub async fn exit(program: &str, run: impl Future<Output = anyhow::Result<u8>>) 
     }
 }
 
-/// Formats an error with its causes on one line. Replaces the libraries' texts ("db error", "Error
-/// occurred while creating a new object") by the message of the server.
+/// Formats an error with its causes on one line.
 fn one_line(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for cause in error.chain() {
-        let known = match (cause.downcast_ref::<PoolError>(), cause.downcast_ref()) {
-            (Some(error), _) => Some(describe_pool(error)),
-            (None, Some(error)) => Some(describe(error)),
-            (None, None) => None,
-        };
-        let is_known = known.is_some();
-        parts.push(known.unwrap_or_else(|| cause.to_string()));
-        if is_known {
+        // The driver itself prints just "db error", and its cause again.
+        if let Some(error) = cause.downcast_ref() {
+            parts.push(describe(error));
             break;
         }
+        parts.push(cause.to_string());
     }
     parts.join(": ")
 }
@@ -123,8 +117,10 @@ pub fn print_note(line: &str) {
 #[cfg(test)]
 mod tests {
     use anyhow::{Context as _, anyhow};
+    use deadpool_postgres::PoolError;
 
     use super::*;
+    use crate::postgres::PgError;
 
     fn postgres_error() -> tokio_postgres::Error {
         "host=a port=b".parse::<tokio_postgres::Config>().expect_err("not a port")
@@ -132,8 +128,9 @@ mod tests {
 
     #[test]
     fn an_error_of_the_pool_is_printed_without_the_words_of_the_pool() {
-        let bare = anyhow::Error::from(PoolError::Backend(postgres_error()));
-        let with_context = Err::<(), _>(PoolError::Backend(postgres_error())).context("seed");
+        let pool = || PgError::from(PoolError::Backend(postgres_error()));
+        let bare = anyhow::Error::from(pool());
+        let with_context = Err::<(), _>(pool()).context("seed");
         for error in [bare, with_context.expect_err("an error")] {
             let line = one_line(&error);
             assert!(line.contains("invalid value for option `port`"), "{line}");

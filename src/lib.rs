@@ -39,5 +39,6 @@ pub mod failpoint;
 pub mod format;
 mod mutex;
 mod printable;
+pub mod problem;
 pub mod shutdown;
 pub mod telemetry;

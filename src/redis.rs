@@ -3,9 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Result;
-use deadpool_redis::{Connection, Manager, Pool, Runtime};
-use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
+use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, TlsCertificates};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
@@ -27,38 +26,60 @@ pub struct Redis {
     cooldown_until: Arc<Mutex<Option<Instant>>>,
 }
 
+/// Why Redis did not do what it was asked to do. Prints no secrets.
+#[derive(thiserror::Error, Debug)]
+pub enum Failure {
+    #[error("Redis did not answer within the last {COOLDOWN:?}, and is tried again after that")]
+    CoolingDown,
+    #[error("{}", printable(&.0.to_string()))]
+    NoConnection(PoolError),
+    #[error("{}", printable(&.0.to_string()))]
+    Command(RedisError),
+}
+
+impl Failure {
+    /// Returns whether Redis answered with an error: about the rights of the login, or about the kind of
+    /// server.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Command(error) => {
+                matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+            }
+            Self::CoolingDown | Self::NoConnection(_) => false,
+        }
+    }
+}
+
 impl Redis {
-    /// Returns a connection, or why there is none, as text without secrets.
-    pub async fn connection(&self) -> Result<Connection, String> {
+    /// Returns a connection, except during the cooldown.
+    pub async fn connection(&self) -> Result<Connection, Failure> {
         if self.cooldown_until().is_some_and(|until| Instant::now() < until) {
-            return Err(format!(
-                "Redis did not answer within the last {COOLDOWN:?}, and is tried again after that"
-            ));
+            return Err(Failure::CoolingDown);
         }
         self.connection_without_cooldown().await
     }
 
     /// Returns a connection even during the cooldown, for commands that must be tried.
-    pub async fn connection_without_cooldown(&self) -> Result<Connection, String> {
+    pub async fn connection_without_cooldown(&self) -> Result<Connection, Failure> {
         self.pool.get().await.map_err(|error| {
             self.start_cooldown();
-            printable(&error.to_string())
+            Failure::NoConnection(error)
         })
     }
 
     /// Returns why a command failed, and starts the cooldown if Redis did not answer.
-    pub fn failed(&self, error: &RedisError) -> String {
+    pub fn failed(&self, error: RedisError) -> Failure {
         if error.is_io_error() || error.is_timeout() || error.is_connection_dropped() {
             self.start_cooldown();
         }
-        printable(&error.to_string())
+        Failure::Command(error)
     }
 
     /// Returns an error if Redis does not answer.
-    pub async fn ping(&self) -> Result<(), String> {
+    pub async fn ping(&self) -> Result<(), Failure> {
         let mut connection = self.connection().await?;
         let answer = redis::cmd("PING").query_async(&mut connection).await;
-        answer.map_err(|error| self.failed(&error))
+        answer.map_err(|error| self.failed(error))
     }
 
     fn start_cooldown(&self) {
@@ -71,41 +92,47 @@ impl Redis {
 }
 
 /// Creates the pool. It connects when it is first used, so that Redis may be unavailable at the start.
-pub fn pool(settings: &Settings) -> Result<Redis> {
+pub fn pool(settings: &Settings) -> Result<Redis, ConfigError> {
     crate::tls::install_provider();
-    let url = settings.redis_url()?.expose_secret();
-    // Without the parser's own message, which may quote the URL and its password.
-    let client = match &settings.redis.ca_file {
-        None => Client::open(url),
-        Some(_) if !url.starts_with("rediss://") => {
-            let reason = "redis.ca_file is set, but redis.url does not start with rediss://";
-            return Err(ConfigError::Invalid(reason.into()).into());
-        }
-        Some(path) => {
-            let ca = std::fs::read(path).map_err(|error| {
-                let path = printable(&path.display().to_string());
-                ConfigError::Invalid(format!("redis.ca_file {path} cannot be read: {error}"))
-            })?;
-            Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(ca) })
-        }
-    }
-    .map_err(|_| {
-        ConfigError::Invalid(
-            "redis.url (REDIS_URL or CLEANUP_REDIS_URL) or its CA file is not valid; \
-             write redis://:password@host:6379 or rediss://… for TLS"
-                .into(),
-        )
-    })?;
+    let client = client(settings)?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
-    let manager = Manager::new_with_config(client.get_connection_info().clone(), config)?;
-    let pool = Pool::builder(manager)
+    let manager = Manager::new_with_config(client.get_connection_info().clone(), config);
+    let pool = Pool::builder(manager.map_err(|_| invalid_url())?)
         .max_size(4)
         .runtime(Runtime::Tokio1)
         .wait_timeout(Some(TIMEOUT))
         .create_timeout(Some(TIMEOUT * 2))
         .recycle_timeout(Some(TIMEOUT))
-        .build()?;
+        .build()
+        .map_err(|error| ConfigError::invalid(error.to_string()))?;
     Ok(Redis { pool, cooldown_until: Arc::default() })
+}
+
+fn client(settings: &Settings) -> Result<Client, ConfigError> {
+    let url = settings.redis_url()?.expose_secret();
+    let opened = match &settings.redis.ca_file {
+        None => Client::open(url),
+        Some(_) if !url.starts_with("rediss://") => {
+            let problem = "redis.ca_file is set, but redis.url does not start with rediss://";
+            return Err(ConfigError::invalid(problem));
+        }
+        Some(path) => {
+            let ca = std::fs::read(path).map_err(|error| {
+                let path = printable(&path.display().to_string());
+                ConfigError::invalid(format!("redis.ca_file {path} cannot be read: {error}"))
+            })?;
+            Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(ca) })
+        }
+    };
+    opened.map_err(|_| invalid_url())
+}
+
+/// Without the parser's own message, which may quote the URL and its password.
+fn invalid_url() -> ConfigError {
+    ConfigError::new(
+        "redis.url (REDIS_URL or CLEANUP_REDIS_URL) or its CA file is not valid",
+        "write redis://:password@host:6379 or rediss://… for TLS",
+    )
 }

@@ -2,7 +2,6 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::Result;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -32,7 +31,7 @@ pub fn install_provider() {
 }
 
 /// Returns a rustls configuration that verifies against `ca_file` or the system's CAs.
-pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientConfig> {
+pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientConfig, ConfigError> {
     install_provider();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder();
@@ -40,7 +39,13 @@ pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientCon
         return Ok(builder.with_root_certificates(roots(ca_file)?).with_no_client_auth());
     }
     let chain = match verify {
-        Verify::Chain => Some(WebPkiServerVerifier::builder(Arc::new(roots(ca_file)?)).build()?),
+        Verify::Chain => {
+            let built = WebPkiServerVerifier::builder(Arc::new(roots(ca_file)?)).build();
+            Some(
+                built
+                    .map_err(|error| ConfigError::invalid(format!("postgres.ca_file: {error}")))?,
+            )
+        }
         _ => None,
     };
     let verifier = Arc::new(WithoutHostName { chain, provider });
@@ -56,7 +61,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, ConfigError> {
     };
     let invalid = |reason: String| {
         let path = printable(&path.display().to_string());
-        ConfigError::Invalid(format!("postgres.ca_file {path} {reason}"))
+        ConfigError::invalid(format!("postgres.ca_file {path} {reason}"))
     };
     let certificates = CertificateDer::pem_file_iter(path)
         .map_err(|error| invalid(format!("cannot be read: {error}")))?;

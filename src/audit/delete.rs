@@ -90,7 +90,7 @@ impl Audit {
     fn report_queued(&mut self, reason: &str) {
         let (orphans, content, overflow) = self.queue.take();
         for orphan in orphans {
-            self.note_orphan(&orphan, Err(reason.into()));
+            self.note_orphan(&orphan, Some(reason));
         }
         for row in content {
             self.note(unreferenced_content(&row, reason));

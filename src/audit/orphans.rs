@@ -55,9 +55,9 @@ impl Audit {
 
     fn note_or_queue(&mut self, orphan: Listed) {
         if !self.options.repair {
-            self.note_orphan(&orphan, Err(REPAIR.into()));
+            self.note_orphan(&orphan, Some(REPAIR));
         } else if orphan.key.contains('\0') {
-            self.note_orphan(&orphan, Err(NUL.into()));
+            self.note_orphan(&orphan, Some(NUL));
         } else {
             self.queue.add_orphan(orphan);
         }
@@ -80,16 +80,16 @@ impl Audit {
         // the result of this check stays true.
         ambiguous.extend(self.retain_orphans(&mut orphans).await?);
         let keys: Vec<String> = orphans.iter().map(|orphan| orphan.key.clone()).collect();
-        let mut left = self.delete_objects(&keys).await?;
+        let left = self.delete_objects(&keys).await?;
         self.report.fresh_objects += reserved.locked.len() as u64;
         for (orphan, other) in &ambiguous {
             self.note(ambiguous_object(orphan, other));
         }
         for orphan in &refused {
-            self.note_orphan(orphan, Err(reserved.refused[&orphan.key].clone()));
+            self.note_orphan(orphan, Some(&reserved.refused[&orphan.key]));
         }
         for orphan in &orphans {
-            self.note_orphan(orphan, left.remove(&orphan.key).map_or(Ok(()), Err));
+            self.note_orphan(orphan, left.get(&orphan.key).map(String::as_str));
         }
         Ok(())
     }
@@ -115,15 +115,15 @@ impl Audit {
         Ok(ambiguous)
     }
 
-    pub(super) fn note_orphan(&mut self, orphan: &Listed, outcome: Result<(), String>) {
+    /// `remedy`: what to do about an object that is still there.
+    pub(super) fn note_orphan(&mut self, orphan: &Listed, remedy: Option<&str>) {
         self.report.orphan_bytes += orphan.bytes;
         let what = format!("no row references this object ({})", bytes(orphan.bytes));
-        let remedy = outcome.as_ref().err().cloned().unwrap_or_default();
-        let finding = Finding::new(Kind::Orphan, what, remedy).key(&orphan.key);
-        if outcome.is_ok() {
+        let finding = Finding::new(Kind::Orphan, what, remedy.unwrap_or_default()).key(&orphan.key);
+        if remedy.is_none() {
             self.report.bytes_deleted += orphan.bytes;
         }
-        self.note(if outcome.is_ok() { finding.repaired() } else { finding });
+        self.note(if remedy.is_none() { finding.repaired() } else { finding });
     }
 
     /// Deletes objects whose keys are reserved by sentinels. Returns those that are left, and why.

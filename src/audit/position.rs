@@ -36,26 +36,28 @@ impl fmt::Display for Position {
 }
 
 impl FromStr for Position {
-    type Err = String;
+    type Err = NotAPosition;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            "not a position; use the one that an audit printed: counts:HASH, pastes:HASH or \
-             objects:KEY"
-                .to_string()
-        };
-        let (walk, place) = text.split_once(':').ok_or_else(wrong)?;
+    fn from_str(text: &str) -> Result<Self, NotAPosition> {
+        let (walk, place) = text.split_once(':').ok_or(NotAPosition)?;
         match walk {
             "objects" => {
-                let key = percent_decode_str(place).decode_utf8().map_err(|_| wrong())?;
+                let key = percent_decode_str(place).decode_utf8().map_err(|_| NotAPosition)?;
                 Ok(Self::Objects(key.into_owned()))
             }
-            "counts" => bytes(place).map(Self::Counts).ok_or_else(wrong),
-            "pastes" => bytes(place).map(Self::Pastes).ok_or_else(wrong),
-            _ => Err(wrong()),
+            "counts" => bytes(place).map(Self::Counts).ok_or(NotAPosition),
+            "pastes" => bytes(place).map(Self::Pastes).ok_or(NotAPosition),
+            _ => Err(NotAPosition),
         }
     }
 }
+
+/// The text does not name a position.
+#[derive(thiserror::Error, Debug, PartialEq, Eq)]
+#[error(
+    "not a position; use the one that an audit printed: counts:HASH, pastes:HASH or objects:KEY"
+)]
+pub struct NotAPosition;
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

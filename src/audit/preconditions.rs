@@ -16,7 +16,7 @@ use crate::{
 pub(super) async fn connect(target: &Target) -> Result<Client> {
     let db = target.open().await?;
     let by_key = db.batch_execute("SET enable_seqscan = off").await;
-    by_key.map_err(|error| target.explain(&error))?;
+    by_key.map_err(|error| target.explain(error))?;
     Ok(db)
 }
 
@@ -41,12 +41,14 @@ pub(super) fn loose_prefix(prefix: &str) -> Option<String> {
 pub(super) fn refuse_loose_prefix(prefix: &str) -> Result<(), ConfigError> {
     match loose_prefix(prefix) {
         None => Ok(()),
-        Some(reason) => Err(ConfigError::Invalid(format!(
-            "{reason}, and --repair would delete their objects. Set s3.prefix to {:?} and run \
-             `cleanupctl migrate --rebind-bucket`, or pass --override-brake if no other keys begin \
-             with {prefix:?}",
-            format!("{prefix}/")
-        ))),
+        Some(reason) => Err(ConfigError::new(
+            format!("{reason}, and --repair would delete their objects"),
+            format!(
+                "set s3.prefix to {:?} and run `cleanupctl migrate --rebind-bucket`, or pass \
+                 --override-brake if no other keys begin with {prefix:?}",
+                format!("{prefix}/")
+            ),
+        )),
     }
 }
 

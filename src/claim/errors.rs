@@ -1,6 +1,7 @@
 //! Why a step of a batch ends early.
 
 use super::Fence;
+use crate::postgres::PgError;
 
 /// The claim was reset and is no longer this worker's. Other workers will process its rows.
 #[derive(thiserror::Error, Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,4 +38,13 @@ pub enum StepError {
     /// The safety brake: the run would delete suspiciously many pastes whose content is missing.
     #[error("{0}")]
     Brake(String),
+}
+
+impl From<PgError> for StepError {
+    fn from(error: PgError) -> Self {
+        match error.is_permanent() {
+            true => Self::Permanent(error.to_string()),
+            false => Self::Transient(error.to_string()),
+        }
+    }
 }

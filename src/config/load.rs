@@ -9,23 +9,35 @@ use confique::{
 use secrecy::SecretString;
 
 use super::Settings;
-use crate::printable::printable;
+use crate::{printable::printable, problem::Problem};
 
-/// A setting that is invalid or missing. The message names the key, its variables and the remedy.
+/// A setting or an option that is invalid or missing: exit code 2.
 #[derive(thiserror::Error, Debug)]
-pub enum ConfigError {
-    #[error("cannot read the config file {}: {}", printable(.path), printable(.reason))]
-    File { path: String, reason: String },
-    #[error("unknown key `{}` in {}; `cleanupctl config` lists all keys", printable(.key), printable(.path))]
-    UnknownKey { key: String, path: String },
-    #[error("unknown variable {}; `cleanupctl config` lists all variables", printable(.0))]
-    UnknownVariable(String),
-    #[error("{0}")]
-    Invalid(String),
-    #[error(
-        "{key} is not set; set {well_known} or {variable}, or write `{key}` to the file of --config"
-    )]
-    Missing { key: &'static str, well_known: &'static str, variable: &'static str },
+#[error(transparent)]
+pub struct ConfigError(Problem);
+
+impl ConfigError {
+    pub fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self(Problem::new(problem, remedy))
+    }
+
+    /// A setting with a value that it cannot have.
+    pub fn invalid(problem: impl Into<String>) -> Self {
+        Self::new(problem, "`cleanupctl config` explains every setting")
+    }
+
+    fn missing(key: &str, well_known: &str, variable: &str) -> Self {
+        Self::new(
+            format!("{key} is not set"),
+            format!("set {well_known} or {variable}, or write `{key}` to the file of --config"),
+        )
+    }
+}
+
+impl From<ConfigError> for Problem {
+    fn from(ConfigError(problem): ConfigError) -> Self {
+        problem
+    }
 }
 
 /// Loads the settings from the environment, the file (if one is named) and the defaults.
@@ -40,7 +52,7 @@ pub fn load(file: Option<&Path>) -> Result<Settings, ConfigError> {
         .preloaded(well_known_variables())
         .preloaded(from_file)
         .load()
-        .map_err(|error| ConfigError::Invalid(one_line(&error)))?;
+        .map_err(|error| ConfigError::invalid(one_line(&error)))?;
     settings.validate()?;
     Ok(settings)
 }
@@ -74,12 +86,21 @@ fn one_line(error: &dyn std::error::Error) -> String {
 }
 
 fn read_file(path: &Path) -> Result<<Settings as Config>::Layer, ConfigError> {
-    let failed = |reason: String| ConfigError::File { path: path.display().to_string(), reason };
+    let name = printable(&path.display().to_string());
+    let failed = |reason: String| {
+        ConfigError::new(
+            format!("cannot read the config file {name}: {}", printable(&reason)),
+            "correct it, or name another one with --config",
+        )
+    };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| failed(toml_reason(&error, &text)))?;
     if let Some(key) = unknown_key(&table, &Settings::META, "") {
-        return Err(ConfigError::UnknownKey { key, path: path.display().to_string() });
+        return Err(ConfigError::new(
+            format!("unknown key `{}` in {name}", printable(&key)),
+            "`cleanupctl config` lists all keys",
+        ));
     }
     toml::from_str(&text).map_err(|error| failed(toml_reason(&error, &text)))
 }
@@ -111,7 +132,12 @@ fn refuse_unknown_variables() -> Result<(), ConfigError> {
     let unknown = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .find(|name| name.starts_with("CLEANUP_") && !known.contains(&name.as_str()));
-    unknown.map_or(Ok(()), |name| Err(ConfigError::UnknownVariable(name)))
+    unknown.map_or(Ok(()), |name| {
+        Err(ConfigError::new(
+            format!("unknown variable {}", printable(&name)),
+            "`cleanupctl config` lists all variables",
+        ))
+    })
 }
 
 fn variables(meta: &'static Meta) -> Vec<&'static str> {
@@ -139,10 +165,8 @@ fn well_known_variables() -> <Settings as Config>::Layer {
 impl Settings {
     /// The connection URL of Postgres, which every program needs.
     pub fn postgres_url(&self) -> Result<&SecretString, ConfigError> {
-        self.postgres.url.as_ref().ok_or(ConfigError::Missing {
-            key: "postgres.url",
-            well_known: "DATABASE_URL",
-            variable: "CLEANUP_POSTGRES_URL",
+        self.postgres.url.as_ref().ok_or_else(|| {
+            ConfigError::missing("postgres.url", "DATABASE_URL", "CLEANUP_POSTGRES_URL")
         })
     }
 
@@ -153,19 +177,18 @@ impl Settings {
 
     /// The connection URL of Redis.
     pub fn redis_url(&self) -> Result<&SecretString, ConfigError> {
-        self.redis.url.as_ref().ok_or(ConfigError::Missing {
-            key: "redis.url",
-            well_known: "REDIS_URL",
-            variable: "CLEANUP_REDIS_URL",
-        })
+        self.redis
+            .url
+            .as_ref()
+            .ok_or_else(|| ConfigError::missing("redis.url", "REDIS_URL", "CLEANUP_REDIS_URL"))
     }
 
     /// The name of the bucket.
     pub fn bucket(&self) -> Result<&str, ConfigError> {
-        self.s3.bucket.as_deref().filter(|name| !name.is_empty()).ok_or(ConfigError::Missing {
-            key: "s3.bucket",
-            well_known: "S3_BUCKET",
-            variable: "CLEANUP_S3_BUCKET",
-        })
+        self.s3
+            .bucket
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .ok_or_else(|| ConfigError::missing("s3.bucket", "S3_BUCKET", "CLEANUP_S3_BUCKET"))
     }
 }

@@ -27,13 +27,13 @@ impl Settings {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let rules = self.numbers().into_iter().chain(self.times()).chain(self.names());
         if let Some((_, reason)) = rules.into_iter().find(|(holds, _)| !holds) {
-            return Err(ConfigError::Invalid(reason));
+            return Err(ConfigError::invalid(reason));
         }
         check_endpoint(self.s3.endpoint.as_deref())?;
         check_cron(&self.schedule)?;
         tracing_subscriber::EnvFilter::try_new(&self.log.filter).map_err(|error| {
             let reason = printable(&error.to_string());
-            ConfigError::Invalid(format!("log.filter {:?} is invalid: {reason}", self.log.filter))
+            ConfigError::invalid(format!("log.filter {:?} is invalid: {reason}", self.log.filter))
         })?;
         Ok(())
     }
@@ -143,20 +143,20 @@ fn check_endpoint(endpoint: Option<&str>) -> Result<(), ConfigError> {
     let scheme = uri.as_ref().filter(|uri| uri.host().is_some()).and_then(Uri::scheme_str);
     match scheme {
         Some("http" | "https") => Ok(()),
-        _ => Err(ConfigError::Invalid(format!(
-            "s3.endpoint {endpoint:?} is not a URL with http:// or https://; correct AWS_ENDPOINT_URL \
-             or CLEANUP_S3_ENDPOINT, for example http://localhost:9000"
-        ))),
+        _ => Err(ConfigError::new(
+            format!("s3.endpoint {endpoint:?} is not a URL with http:// or https://"),
+            "correct AWS_ENDPOINT_URL or CLEANUP_S3_ENDPOINT, for example http://localhost:9000",
+        )),
     }
 }
 
 fn check_cron(schedule: &Schedule) -> Result<(), ConfigError> {
     let expression = &schedule.cron;
     let invalid = |reason: String| {
-        ConfigError::Invalid(format!(
-            "schedule.cron {expression:?}: {reason}; six fields are needed, \
-             for example \"0 0 0 * * *\" (second minute hour day month weekday)"
-        ))
+        ConfigError::new(
+            format!("schedule.cron {expression:?}: {reason}"),
+            "six fields are needed, for example \"0 0 0 * * *\" (second minute hour day month weekday)",
+        )
     };
     if expression.split_whitespace().count() != 6 {
         return Err(invalid("not six fields".into()));
@@ -167,8 +167,8 @@ fn check_cron(schedule: &Schedule) -> Result<(), ConfigError> {
     match cron.find_next_occurrence(&now, false) {
         Ok(_) => Ok(()),
         Err(_) => {
-            let reason = format!("schedule.cron {expression:?} matches no date; correct it");
-            Err(ConfigError::Invalid(reason))
+            let problem = format!("schedule.cron {expression:?} matches no date");
+            Err(ConfigError::new(problem, "correct it"))
         }
     }
 }

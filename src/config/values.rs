@@ -53,15 +53,25 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(source: D) -> Result<Duration,
 }
 
 /// Parses a duration such as `2h`; also used for flags such as `--run-time 4h`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text.trim()).map_err(|error| {
-        let reason = printable(&error.to_string());
-        format!("{text:?} is not a duration ({reason}); write 90s, 10m, 2h or 30d")
-    })?;
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    let duration = humantime::parse_duration(text.trim())
+        .map_err(|cause| DurationError::Invalid { text: text.into(), cause })?;
     match duration <= LONGEST {
         true => Ok(duration),
-        false => Err(format!("{text:?} is longer than a hundred years")),
+        false => Err(DurationError::TooLong(text.into())),
     }
+}
+
+/// Why a text is not a duration.
+#[derive(thiserror::Error, Debug)]
+pub enum DurationError {
+    #[error(
+        "{text:?} is not a duration ({}); write 90s, 10m, 2h or 30d",
+        printable(&.cause.to_string())
+    )]
+    Invalid { text: String, cause: humantime::DurationError },
+    #[error("{0:?} is longer than a hundred years")]
+    TooLong(String),
 }
 
 /// Parses a cron expression of six fields, seconds first; a day of the month and a weekday must both

@@ -141,9 +141,8 @@ fn show(list: &List) -> String {
 impl Requeue {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         if self.short_codes.is_empty() && self.error_contains.is_none() && !self.all {
-            let usage =
-                "no pastes selected; name short codes, or use --error-contains TEXT or --all";
-            return Err(ConfigError::Invalid(usage.into()).into());
+            let remedy = "name short codes, or use --error-contains TEXT or --all";
+            return Err(ConfigError::new("no pastes selected", remedy).into());
         }
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;

@@ -27,6 +27,7 @@ use crate::{
     cli::{Format, print},
     config::{Settings, parse_duration},
     fleet,
+    problem::Problem,
 };
 
 #[derive(Args, Debug)]
@@ -125,7 +126,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
             }
             Err(why) => Finding::new("objects", left_out(why)),
         },
-        Finding::new("encryption", encryption.unwrap_or_else(|error| Outcome::failed(&error))),
+        Finding::new("encryption", encryption.unwrap_or_else(Outcome::from)),
         Finding::new("deadlines", deadlines::deadlines(settings)),
         check(current, "pause", work::pause).await,
         check(current, "claims", async |db| work::claims(db, settings).await).await,
@@ -146,10 +147,10 @@ async fn database(current: Result<&Client, &str>) -> String {
 async fn check<Server>(
     server: Result<&Server, &'static str>,
     name: &'static str,
-    run: impl AsyncFnOnce(&Server) -> Result<Outcome>,
+    run: impl AsyncFnOnce(&Server) -> Result<Outcome, Problem>,
 ) -> Finding {
     let outcome = match server {
-        Ok(server) => run(server).await.unwrap_or_else(|error| Outcome::failed(&error)),
+        Ok(server) => run(server).await.unwrap_or_else(Outcome::from),
         Err(why) => left_out(why),
     };
     Finding::new(name, outcome)

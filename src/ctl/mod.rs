@@ -97,7 +97,7 @@ impl CtlCli {
 /// Opens one connection for a command.
 async fn connect(settings: &Settings) -> Result<Client> {
     let target = Target::new(settings, "cleanupctl", None)?;
-    target.open().await
+    Ok(target.open().await?)
 }
 
 #[cfg(test)]

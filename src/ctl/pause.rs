@@ -53,8 +53,8 @@ struct Now {
 impl Pause {
     pub(super) async fn run(self, settings: &Settings) -> Result<u8> {
         if self.reason.trim().is_empty() {
-            let empty = "--reason is empty; give a reason for the engineer on call";
-            return Err(ConfigError::Invalid(empty.into()).into());
+            let remedy = "give a reason for the engineer on call";
+            return Err(ConfigError::new("--reason is empty", remedy).into());
         }
         let client = super::connect(settings).await?;
         migrate::check(&client).await?;

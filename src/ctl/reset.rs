@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use deadpool_postgres::Client;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::{
     fleet::snapshot::is_in_the_future,
     format::{counted, thousands},
     migrate,
-    postgres::{Target, describe, describe_pool},
+    postgres::{PgError, Target, describe},
 };
 
 const CLAIM: &str = sql!("ctl/claim_to_reset");
@@ -65,8 +65,7 @@ impl Reset {
         let target = Target::new(settings, "cleanupctl", None)?;
         migrate::check(&target.open().await?).await?;
         let connected = target.pool(2)?.get().await;
-        let mut client = connected
-            .map_err(|error| anyhow!("{}: {}", target.describe(), describe_pool(&error)))?;
+        let mut client = connected.map_err(PgError::from).with_context(|| target.describe())?;
         let claims = match &self.worker {
             Some(worker) => claims_of(&client, worker).await?,
             None => self.claim.into_iter().collect(),

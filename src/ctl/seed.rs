@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use aws_sdk_s3::{
     error::{ProvideErrorMetadata, SdkError},
     primitives::ByteStream,
@@ -29,7 +29,7 @@ use crate::{
     format::{bytes, counted, thousands},
     migrate,
     objects::{Objects, ObjectsError},
-    postgres::{Target, describe, describe_pool},
+    postgres::{PgError, Target, describe},
     printable::printable,
 };
 
@@ -86,7 +86,8 @@ impl Seed {
             [("--expired-share", self.expired_share), ("--distinct-share", self.distinct_share)]
         {
             if !(0.0..=1.0).contains(&share) {
-                bail!(ConfigError::Invalid(format!("{name} is {share}, but must be 0 to 1")));
+                let problem = format!("{name} is {share}, but must be 0 to 1");
+                return Err(ConfigError::new(problem, "see `cleanupctl seed --help`").into());
             }
         }
         let writer = self.writer(settings).await?;
@@ -226,9 +227,8 @@ impl Writer {
         size: usize,
         expires_in: Option<f64>,
     ) -> Result<(String, bool)> {
-        let connected = self.pool.get().await;
-        let client = connected
-            .map_err(|error| anyhow!("cannot connect to Postgres: {}", describe_pool(&error)))?;
+        let client =
+            self.pool.get().await.map_err(PgError::from).context("cannot connect to Postgres")?;
         let failed = |error| anyhow!("cannot store a paste: {}", describe(&error));
         let put = client.prepare_cached(PUT).await.map_err(failed)?;
         let size = i64::try_from(size)?;

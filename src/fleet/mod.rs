@@ -7,7 +7,7 @@ pub mod stranded;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use tokio_postgres::Client;
 
 use self::snapshot::is_in_the_future;
@@ -16,6 +16,7 @@ use crate::{
     failpoint, format,
     postgres::{describe, remedy},
     printable::printable,
+    problem::Problem,
 };
 
 const FLEET: &str = sql!("fleet/read");
@@ -34,12 +35,13 @@ pub struct Fleet {
 }
 
 /// Reads the state of the fleet.
-pub async fn read(client: &Client) -> Result<Fleet> {
+pub async fn read(client: &Client) -> Result<Fleet, Problem> {
     let row = client.query_opt(FLEET, &[]).await;
     let row = row.map_err(|error| {
-        anyhow!("cannot read cleanup_fleet: {}; {}", describe(&error), remedy(&error))
+        Problem::new(format!("cannot read cleanup_fleet: {}", describe(&error)), remedy(&error))
     })?;
-    let row = row.context("cleanup_fleet is empty; run `cleanupctl migrate`")?;
+    let row =
+        row.ok_or_else(|| Problem::new("cleanup_fleet is empty", "run `cleanupctl migrate`"))?;
     let reason: Option<String> = row.get("pause_reason");
     Ok(Fleet {
         database: row.get("database"),
@@ -96,15 +98,24 @@ impl Fleet {
 
 /// The database is bound to another bucket or prefix than the settings name.
 #[derive(thiserror::Error, Debug)]
-#[error(
-    "this database belongs to bucket {:?} with prefix {:?}, but the settings name bucket {:?} with \
-     prefix {:?}; correct S3_BUCKET or CLEANUP_S3_BUCKET, or, if the objects were moved, run \
-     `cleanupctl migrate --rebind-bucket`",
-    .bound.0, .bound.1, .ours.0, .ours.1
-)]
+#[error("{}", Problem::from(self))]
 pub struct OtherBucket {
     bound: (String, String),
     ours: (String, String),
+}
+
+impl From<&OtherBucket> for Problem {
+    fn from(OtherBucket { bound, ours }: &OtherBucket) -> Self {
+        Self::new(
+            format!(
+                "this database belongs to bucket {:?} with prefix {:?}, but the settings name bucket \
+                 {:?} with prefix {:?}",
+                bound.0, bound.1, ours.0, ours.1
+            ),
+            "correct S3_BUCKET or CLEANUP_S3_BUCKET, or, if the objects were moved, run `cleanupctl \
+             migrate --rebind-bucket`",
+        )
+    }
 }
 
 impl OtherBucket {

@@ -3,10 +3,9 @@
 
 use tokio_postgres::{Client, Error, Row, error::SqlState};
 
-use super::{
-    MigrateError, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError, error::Problem,
-    preflight::TABLE_RULES,
-};
+use super::{MigrateError, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError, preflight::TABLE_RULES};
+
+use crate::problem::Problem;
 
 const VERSION: &str = sql!("migrate/schema_version");
 const ELSEWHERE: &str = sql!("migrate/schema_elsewhere");

@@ -1,7 +1,6 @@
 //! Moves claim ids past those in use. If they started again, a new claim would take over the rows of an
 //! old one, and finish or reset them as its own.
 
-use anyhow::{Result, anyhow, bail};
 use tokio_postgres::{Client, Error};
 
 use super::{
@@ -9,7 +8,10 @@ use super::{
     runner::Runner,
     script::{Step, StepKind},
 };
-use crate::postgres::{describe, remedy};
+use crate::{
+    postgres::{describe, remedy},
+    problem::Problem,
+};
 
 const CLAIM_IDS: &str = sql!("migrate/claim_ids");
 const MOVE: &str = sql!("migrate/move_claim_ids");
@@ -30,20 +32,23 @@ async fn read(client: &Client) -> Result<ClaimIds, Error> {
 }
 
 /// Moves the sequence of claim ids past every id in use, if needed. If not, that takes two index lookups.
-pub async fn advance_claim_ids(client: &Client) -> Result<()> {
+pub async fn advance_claim_ids(client: &Client) -> Result<(), Problem> {
     let failed = |error: Error| {
-        anyhow!("cannot check the claim ids: {}; {}", describe(&error), remedy(&error))
+        let problem = format!("cannot check the claim ids: {}", describe(&error));
+        Problem::new(problem, remedy(&error))
     };
     let ClaimIds { highest, last, movable } = read(client).await.map_err(failed)?;
     if highest <= last {
         return Ok(());
     }
     if !movable {
-        bail!(
+        let problem = format!(
             "claim ids up to {highest} are in use, but the next one would be {}, and this login may not \
-             move their sequence; run `cleanupctl migrate` (with `--roles` to grant that right)",
+             move their sequence",
             last + 1
         );
+        let remedy = "run `cleanupctl migrate` (with `--roles` to grant that right)";
+        return Err(Problem::new(problem, remedy));
     }
     client.batch_execute(MOVE).await.map_err(failed)?;
     tracing::warn!(

@@ -1,12 +1,11 @@
 //! Why a migration stopped, or why a program does not start on this database.
 
-use std::error::Error;
-use std::fmt;
 use std::time::Duration;
 
-use tokio_postgres::Row;
-
-use crate::printable::printable;
+use crate::{
+    postgres::{describe, remedy},
+    problem::Problem,
+};
 
 /// Why the migration stopped. Completed steps stay, and are not repeated by the next run.
 #[derive(thiserror::Error, Debug)]
@@ -53,83 +52,79 @@ impl MigrateError {
     }
 }
 
-/// Joins problems on one line, without repetitions.
-pub fn join(problems: &[Problem], text: impl Fn(&Problem) -> String) -> String {
-    let mut texts: Vec<String> = problems.iter().map(text).collect();
-    texts.dedup();
-    texts.join("; ")
-}
-
 /// What to do about a database that is a copy of another one.
 pub const SUBSCRIBER_REMEDY: &str = "this database is a copy, and its objects belong to the live \
     pastes of the publisher; run the cleanup there or, after the switch-over, DROP SUBSCRIPTION here";
 
-/// A problem of the tables, and its remedy.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Problem {
-    pub problem: String,
-    pub remedy: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.problem, self.remedy)
-    }
-}
-
-/// Reads the columns `problem` and `remedy`.
-impl From<&Row> for Problem {
-    fn from(row: &Row) -> Self {
-        let text = |column| printable(row.get(column));
-        Self { problem: text("problem"), remedy: text("remedy") }
-    }
-}
-
 /// Why a program does not start on this database.
 #[derive(thiserror::Error, Debug)]
+#[error("{}", Problem::from(self))]
 pub enum SchemaError {
-    #[error("the database is not prepared for the cleanup: run `cleanupctl migrate`")]
     NotMigrated,
     /// The tables exist, but not on the `search_path` of this login.
-    #[error(
-        "the cleanup's tables are in schema {}, which is not on the search_path of this login: set \
-         postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
-        .0.join(", ")
-    )]
     Elsewhere(Vec<String>),
-    #[error(
-        "the database has schema version {found}, but this program needs {needed}: run `cleanupctl migrate`"
-    )]
-    TooOld { found: i32, needed: i32 },
-    #[error(
-        "the database has schema version {found}, but this program knows only {needed}: upgrade this program to the version of the cleanupctl that migrated the database"
-    )]
-    TooNew { found: i32, needed: i32 },
+    TooOld {
+        found: i32,
+        needed: i32,
+    },
+    TooNew {
+        found: i32,
+        needed: i32,
+    },
     /// The tables were altered after the migration.
-    #[error("{}", join(.0, ToString::to_string))]
     Unfit(Vec<Problem>),
     /// Logical replication copies these tables from a publisher, whose pastes are live and use the same
     /// bucket.
-    #[error("{0}: {SUBSCRIBER_REMEDY}")]
     Subscriber(String),
-    #[error(
-        "pastes or content inherits from another table, or another table from it, since this program \
-         started: `cleanupctl doctor` names the tables"
-    )]
+    /// Tables inherit from each other, since this program started.
     Inherits,
-    #[error("could not read the schema version: {}", describe(.0))]
-    Postgres(#[from] tokio_postgres::Error),
+    Postgres(tokio_postgres::Error),
 }
 
-/// Returns an error with SQLSTATE, message and detail: the driver itself prints just "db error".
-fn describe(error: &tokio_postgres::Error) -> String {
-    if let Some(db) = error.as_db_error() {
-        let detail = db.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        let message = format!("{}{detail}", db.message());
-        return format!("{} {}: {}", db.severity(), db.code().code(), printable(&message));
+impl From<tokio_postgres::Error> for SchemaError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error)
     }
-    match error.source() {
-        Some(source) => printable(&format!("{error}: {source}")),
-        None => error.to_string(),
+}
+
+impl From<&SchemaError> for Problem {
+    fn from(error: &SchemaError) -> Self {
+        const MIGRATE: &str = "run `cleanupctl migrate`";
+        match error {
+            SchemaError::NotMigrated => {
+                Self::new("the database is not prepared for the cleanup", MIGRATE)
+            }
+            SchemaError::Elsewhere(schemas) => Self::new(
+                format!(
+                    "the cleanup's tables are in schema {}, which is not on the search_path of this \
+                     login",
+                    schemas.join(", ")
+                ),
+                "set postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
+            ),
+            SchemaError::TooOld { found, needed } => {
+                let problem = format!(
+                    "the database has schema version {found}, but this program needs {needed}"
+                );
+                Self::new(problem, MIGRATE)
+            }
+            SchemaError::TooNew { found, needed } => Self::new(
+                format!(
+                    "the database has schema version {found}, but this program knows only {needed}"
+                ),
+                "upgrade this program to the version of the cleanupctl that migrated the database",
+            ),
+            SchemaError::Unfit(problems) => Self::join(problems),
+            SchemaError::Subscriber(subscription) => Self::new(subscription, SUBSCRIBER_REMEDY),
+            SchemaError::Inherits => Self::new(
+                "pastes or content inherits from another table, or another table from it, since this \
+                 program started",
+                "`cleanupctl doctor` names the tables",
+            ),
+            SchemaError::Postgres(error) => {
+                let problem = format!("could not read the schema version: {}", describe(error));
+                Self::new(problem, remedy(error))
+            }
+        }
     }
 }

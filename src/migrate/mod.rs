@@ -19,7 +19,7 @@ mod script;
 
 pub use check::{check, expect};
 pub use claim_ids::advance_claim_ids;
-pub use error::{MigrateError, Problem, SUBSCRIBER_REMEDY, SchemaError, join};
+pub use error::{MigrateError, SUBSCRIBER_REMEDY, SchemaError};
 
 pub use owner_warnings::{
     MISSING_CONTENT_REMEDY, OWNER_TRIGGERS_MEAN, owner_triggers, sample_content, table_warnings,
@@ -30,7 +30,7 @@ use runner::Runner;
 use script::{Migration, StepKind, steps};
 use tokio_postgres::Client;
 
-use crate::postgres::describe;
+use crate::{postgres::describe, problem::Problem};
 
 const ROLES: &str = include_str!("../../sql/roles.sql");
 

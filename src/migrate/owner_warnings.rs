@@ -4,8 +4,8 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::error::Problem;
 use crate::format::thousands;
+use crate::problem::Problem;
 
 const OWNER_TRIGGERS: &str = sql!("migrate/owner_triggers");
 const TABLE_WARNINGS: &str = sql!("migrate/table_warnings");

@@ -1,10 +1,12 @@
 //! Checks, before anything is changed, whether this database can be migrated and what prevents it.
 
 use super::Options;
-use super::error::{MigrateError, Problem};
+use super::error::MigrateError;
 use super::runner::Runner;
 use super::script::{Step, StepKind};
 use tokio_postgres::{Client, Row};
+
+use crate::problem::Problem;
 
 const PREFLIGHT: &str = sql!("migrate/preflight");
 const DATA_CHECKS: &str = sql!("migrate/data_checks");

@@ -1,8 +1,9 @@
 //! Classifies what S3 answers, for a whole call and for each key: is it the key, the credentials, or
 //! the store?
 
-use std::collections::HashMap;
+use std::{collections::HashMap, error::Error};
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::{
     config::http::HttpResponse,
     error::{ProvideErrorMetadata, SdkError},
@@ -35,11 +36,6 @@ const CREDENTIALS: [&str; 8] = [
     "AccountProblem",
     "NotSignedUp",
 ];
-
-/// The reason when the SDK sent nothing because it found no credentials to sign with.
-const NO_CREDENTIALS: &str = "no AWS credentials found";
-/// How the reason begins when the SDK sent nothing because a source of credentials failed.
-const CREDENTIALS_FAILED: &str = "cannot load AWS credentials";
 
 /// The outcome for one key.
 #[derive(Debug, PartialEq, Eq)]
@@ -118,8 +114,17 @@ fn classify_key(code: &str, message: &str) -> Verdict {
     }
 }
 
+/// Why a call may succeed later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Later {
+    Throttled,
+    Unavailable,
+    /// Nothing was sent, because there were no credentials to sign it with.
+    NoCredentials,
+}
+
 /// A call that failed as a whole.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum CallError {
     NoBucket,
     Denied(String),
@@ -134,16 +139,15 @@ pub(super) enum CallError {
     /// A 4xx about the request, and perhaps about one of its keys.
     Rejected(String),
     Retry {
+        why: Later,
         reason: String,
-        slow_down: bool,
     },
 }
 
-impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> for CallError {
+impl<E: ProvideErrorMetadata + Error + 'static> From<SdkError<E>> for CallError {
     fn from(error: SdkError<E>) -> Self {
         let SdkError::ServiceError(answered) = &error else {
-            let reason = innermost(&error);
-            return Self::Retry { reason, slow_down: false };
+            return unanswered(&error);
         };
         let status = answered.raw().status().as_u16();
         let code = answered.err().code().unwrap_or_default();
@@ -159,37 +163,17 @@ impl<E: ProvideErrorMetadata + std::error::Error + 'static> From<SdkError<E>> fo
                 None => Self::Denied(reason),
             },
             (501, _) | (_, "MissingContentMD5" | "NotImplemented") => Self::Unsupported(reason),
-            (_, code) if is_throttled(code) => Self::Retry { reason, slow_down: true },
+            (_, code) if is_throttled(code) => Self::Retry { why: Later::Throttled, reason },
             (_, code) if !code.is_empty() && is_transient(code) => {
-                Self::Retry { reason, slow_down: false }
+                Self::Retry { why: Later::Unavailable, reason }
             }
             (_, code) if CREDENTIALS.contains(&code) => Self::Denied(reason),
-            (429, _) => Self::Retry { reason, slow_down: true },
+            (429, _) => Self::Retry { why: Later::Throttled, reason },
             (401 | 403, _) => Self::Denied(reason),
             (400..=499, _) => Self::Rejected(reason),
-            _ => Self::Retry { reason, slow_down: false },
+            _ => Self::Retry { why: Later::Unavailable, reason },
         }
     }
-}
-
-impl CallError {
-    /// Describes why a check failed. `right` is the permission that would allow it.
-    pub(super) fn explain(self, right: &str) -> String {
-        match self {
-            Self::NoBucket => "the bucket does not exist".into(),
-            Self::Denied(reason) => format!("{reason}; grant {right}"),
-            Self::Retry { reason, .. } if is_without_credentials(&reason) => reason,
-            Self::Retry { reason, .. } => format!("S3 is unavailable: {reason}"),
-            Self::WrongRegion { reason, .. }
-            | Self::Unsupported(reason)
-            | Self::Rejected(reason) => reason,
-        }
-    }
-}
-
-/// Whether a failed call was never sent, because there were no credentials to sign it with.
-pub(super) fn is_without_credentials(reason: &str) -> bool {
-    reason.starts_with(NO_CREDENTIALS) || reason.starts_with(CREDENTIALS_FAILED)
 }
 
 /// Returns the region that a refusal names, in a header or in its XML.
@@ -203,22 +187,23 @@ fn region(answer: &HttpResponse) -> Option<String> {
     header.or_else(in_body).filter(|region| !region.is_empty()).map(|region| printable(&region))
 }
 
-/// Returns the message with its innermost cause: the SDK's outer messages are only "dispatch failure".
-fn innermost(error: &dyn std::error::Error) -> String {
-    let (mut cause, mut about_credentials) = (error, false);
-    while let Some(next) = cause.source() {
-        cause = next;
-        // The SDK has no public type for this error; its messages all name the credentials.
-        about_credentials |= cause.to_string().contains("credential");
-    }
-    let cause = cause.to_string();
-    // It continues with a line for each place that was tried.
-    if cause.contains("no credentials") {
-        return NO_CREDENTIALS.into();
-    }
-    let text = match about_credentials {
-        true => format!("{CREDENTIALS_FAILED}: {}", cause.trim_end_matches('.')),
-        false => format!("{error}: {cause}"),
+/// Classifies a call without an answer. The reason is the innermost cause: the SDK's outer messages are
+/// only "dispatch failure".
+fn unanswered(error: &(dyn Error + 'static)) -> CallError {
+    let chain = || std::iter::successors(Some(error), |&cause| cause.source());
+    let cause = chain().last().unwrap_or(error).to_string();
+    let credentials = chain().find_map(|cause| cause.downcast_ref::<CredentialsError>());
+    let (why, reason) = match credentials {
+        // The cause continues with a line for each place that was tried.
+        Some(CredentialsError::CredentialsNotLoaded(_)) => {
+            (Later::NoCredentials, "no AWS credentials found".into())
+        }
+        Some(_) => {
+            let cause = cause.trim_end_matches('.');
+            (Later::NoCredentials, format!("cannot load AWS credentials: {cause}"))
+        }
+        None => (Later::Unavailable, format!("{error}: {cause}")),
     };
-    printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    let reason = printable(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
+    CallError::Retry { why, reason }
 }

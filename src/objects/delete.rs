@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::{
     Objects, ObjectsError, PROBE,
-    classify::{Answer, CallError, Verdict},
+    classify::{Answer, CallError, Later, Verdict},
+    error::Action,
     request::split,
 };
 use crate::{backoff::backoff, failpoint};
@@ -45,6 +46,7 @@ struct Deletion {
 /// Keys to send again.
 struct Retry {
     keys: Vec<String>,
+    why: Later,
     reason: String,
     /// The store answered for every key and failed only these, so the cause may be the keys and not
     /// an outage.
@@ -89,17 +91,17 @@ impl Objects {
                 }
                 self.read_verdicts(deletion, answer).await
             }
-            Err(CallError::Retry { reason, slow_down }) => {
-                if slow_down {
+            Err(CallError::Retry { why, reason }) => {
+                if why == Later::Throttled {
                     self.pace.slow_down();
                 }
-                Ok(Some(Retry { keys, reason, key_by_key: false }))
+                Ok(Some(Retry { keys, why, reason, key_by_key: false }))
             }
             Err(CallError::Rejected(reason)) => {
                 self.bisect(deletion, keys, reason).await?;
                 Ok(None)
             }
-            Err(error) => Err(self.error(error)),
+            Err(error) => Err(self.error(error, Action::Delete)),
         }
     }
 
@@ -112,15 +114,15 @@ impl Objects {
         deletion.incomplete_answers += u32::from(!answer.unanswered.is_empty());
         let key_by_key = !answer.slow_down && answer.unanswered.is_empty();
         let deleted = &mut deletion.deleted;
-        let (mut keys, mut why) = (Vec::new(), String::new());
+        let (mut keys, mut reason) = (Vec::new(), String::new());
         let (mut denied, mut any_gone) = (Vec::new(), false);
         for (key, verdict) in answer.verdicts {
             match verdict {
                 Verdict::Gone => any_gone = true,
-                Verdict::Refused(reason) => deleted.refused.push((key, reason)),
-                Verdict::Denied(reason) => denied.push((key, reason)),
-                Verdict::Retry(reason) => {
-                    why = reason;
+                Verdict::Refused(its) => deleted.refused.push((key, its)),
+                Verdict::Denied(its) => denied.push((key, its)),
+                Verdict::Retry(its) => {
+                    reason = its;
                     keys.push(key);
                 }
             }
@@ -132,16 +134,17 @@ impl Objects {
         }
         deleted.refused.extend(denied);
         if !answer.unanswered.is_empty() {
-            why = UNACKNOWLEDGED.into();
+            reason = UNACKNOWLEDGED.into();
             if deletion.incomplete_answers >= MAX_UNANSWERED {
                 self.probe().await?;
-                let refused = answer.unanswered.into_iter().map(|key| (key, why.clone()));
+                let refused = answer.unanswered.into_iter().map(|key| (key, reason.clone()));
                 deleted.refused.extend(refused);
             } else {
                 keys.extend(answer.unanswered);
             }
         }
-        Ok((!keys.is_empty()).then_some(Retry { keys, reason: why, key_by_key }))
+        let why = Later::Unavailable;
+        Ok((!keys.is_empty()).then_some(Retry { keys, why, reason, key_by_key }))
     }
 
     /// Bisects a call that the store rejected as a whole until the key at fault is alone.
@@ -169,7 +172,7 @@ impl Objects {
     /// Queues the keys again after a backoff. After the deadline they are stuck if the store still
     /// deletes other keys; if not, this is an outage.
     async fn retry(&self, deletion: &mut Deletion, retry: Retry) -> Result<(), ObjectsError> {
-        let Retry { keys, reason, key_by_key } = retry;
+        let Retry { keys, why, reason, key_by_key } = retry;
         deletion.retries += 1;
         let pause = backoff(deletion.retries);
         if Instant::now() + pause < deletion.give_up {
@@ -178,7 +181,7 @@ impl Objects {
             return Ok(());
         }
         if !key_by_key || self.probe().await.is_err() {
-            return Err(self.unavailable(reason));
+            return Err(self.failed_later(why, reason));
         }
         deletion.deleted.stuck.extend(keys.into_iter().map(|key| (key, reason.clone())));
         Ok(())
@@ -192,11 +195,12 @@ impl Objects {
 
     async fn probe_key(&self, key: &str) -> Result<(), ObjectsError> {
         let keys = [key.to_string()];
-        let answer = self.call(&keys).await.map_err(|error| self.error(error))?;
+        let answer = self.call(&keys).await;
+        let answer = answer.map_err(|error| self.error(error, Action::Delete))?;
         match answer.verdicts.into_iter().next() {
             Some((_, Verdict::Gone)) => Ok(()),
             Some((_, Verdict::Denied(reason) | Verdict::Refused(reason))) => {
-                Err(ObjectsError::Denied { bucket: self.bucket.clone(), reason })
+                Err(self.error(CallError::Denied(reason), Action::Delete))
             }
             Some((_, Verdict::Retry(reason))) => Err(self.unavailable(reason)),
             None => Err(self.unavailable("the store did not acknowledge a delete")),

@@ -1,42 +1,73 @@
 //! The errors of the bucket as a whole, each with what to do about it.
 
+use std::fmt;
+
 use super::{
     Objects,
-    classify::{CallError, is_without_credentials},
+    classify::{CallError, Later},
 };
+use crate::problem::Problem;
+
+/// What S3 was asked to do. Each action needs a right of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Delete,
+    List,
+    /// HEAD of an object.
+    Read,
+    ReadVersioning,
+}
+
+impl Action {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Delete => "delete in",
+            Self::List => "list",
+            Self::Read => "read an object of",
+            Self::ReadVersioning => "read the versioning of",
+        }
+    }
+
+    fn right(self) -> &'static str {
+        match self {
+            Self::Delete => "s3:DeleteObject",
+            Self::List => "s3:ListBucket",
+            Self::Read => "s3:GetObject",
+            Self::ReadVersioning => "s3:GetBucketVersioning",
+        }
+    }
+}
 
 /// The bucket cannot be used, for a reason that is not a single paste's. Nothing is lost: the keys
 /// are still in the tables.
-#[derive(thiserror::Error, Debug, Clone)]
+#[derive(Debug, Clone)]
 pub enum ObjectsError {
-    #[error(
-        "bucket {bucket:?} does not exist; create it, or correct S3_BUCKET or CLEANUP_S3_BUCKET"
-    )]
-    NoBucket { bucket: String },
-    #[error(
-        "{reason}, for bucket {bucket:?}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile with AWS_PROFILE, or give the machine a role"
-    )]
-    NoCredentials { bucket: String, reason: String },
-    #[error(
-        "S3 refuses to delete in bucket {bucket:?}: {reason}; check credentials and policy (s3:DeleteObject)"
-    )]
-    Denied { bucket: String, reason: String },
-    #[error(
-        "bucket {bucket:?} is in another region than the one that requests are signed for: {reason}; set AWS_REGION={region}"
-    )]
-    WrongRegion { bucket: String, reason: String, region: String },
-    #[error(
-        "S3 does not accept DeleteObjects in bucket {bucket:?}: {reason}; try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` shows which checksum works)"
-    )]
-    Unsupported { bucket: String, reason: String },
-    #[error(
-        "S3 refuses to list bucket {bucket:?}: {reason}; check credentials and policy (s3:ListBucket)"
-    )]
-    NotListed { bucket: String, reason: String },
-    #[error(
-        "S3 is unavailable for bucket {bucket:?}: {reason}; check that it is running and that AWS_ENDPOINT_URL is correct"
-    )]
-    Unavailable { bucket: String, reason: String },
+    NoBucket {
+        bucket: String,
+    },
+    NoCredentials {
+        bucket: String,
+        reason: String,
+    },
+    Denied {
+        bucket: String,
+        reason: String,
+        action: Action,
+    },
+    WrongRegion {
+        bucket: String,
+        reason: String,
+        region: Option<String>,
+    },
+    /// The store does not accept DeleteObjects, or not this checksum.
+    Unsupported {
+        bucket: String,
+        reason: String,
+    },
+    Unavailable {
+        bucket: String,
+        reason: String,
+    },
 }
 
 impl ObjectsError {
@@ -48,35 +79,98 @@ impl ObjectsError {
             | Self::Denied { reason, .. }
             | Self::WrongRegion { reason, .. }
             | Self::Unsupported { reason, .. }
-            | Self::NotListed { reason, .. }
             | Self::Unavailable { reason, .. } => reason,
+        }
+    }
+
+    fn problem(&self) -> String {
+        match self {
+            Self::NoBucket { bucket } => format!("bucket {bucket:?} does not exist"),
+            Self::NoCredentials { bucket, reason } => format!("{reason}, for bucket {bucket:?}"),
+            Self::Denied { bucket, reason, action } => {
+                format!("S3 refuses to {} bucket {bucket:?}: {reason}", action.words())
+            }
+            Self::WrongRegion { bucket, reason, .. } => format!(
+                "bucket {bucket:?} is in another region than the one that requests are signed for: \
+                 {reason}"
+            ),
+            Self::Unsupported { bucket, reason } => {
+                format!("S3 does not accept DeleteObjects in bucket {bucket:?}: {reason}")
+            }
+            Self::Unavailable { bucket, reason } => {
+                format!("S3 is unavailable for bucket {bucket:?}: {reason}")
+            }
+        }
+    }
+
+    fn remedy(&self) -> String {
+        match self {
+            Self::NoBucket { .. } => "create it, or correct S3_BUCKET or CLEANUP_S3_BUCKET".into(),
+            Self::NoCredentials { .. } => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a \
+                                           profile with AWS_PROFILE, or give the machine a role"
+                    .into()
+            }
+            Self::Denied { action, .. } => {
+                format!("check credentials and policy ({})", action.right())
+            }
+            Self::WrongRegion { region, .. } => {
+                format!("set AWS_REGION={}", region.as_deref().unwrap_or("(the bucket's region)"))
+            }
+            Self::Unsupported { .. } => {
+                "try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` shows which checksum works)"
+                    .into()
+            }
+            Self::Unavailable { .. } => S3_REMEDY.into(),
         }
     }
 }
 
+/// What to do when S3 does not answer.
+pub const S3_REMEDY: &str = "check that it is running and that AWS_ENDPOINT_URL is correct";
+
+impl fmt::Display for ObjectsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Problem::from(self).fmt(f)
+    }
+}
+
+impl std::error::Error for ObjectsError {}
+
+impl From<&ObjectsError> for Problem {
+    fn from(error: &ObjectsError) -> Self {
+        Self::new(error.problem(), error.remedy())
+    }
+}
+
 impl Objects {
-    /// Turns a failed delete into an error of the bucket.
-    pub(super) fn error(&self, error: CallError) -> ObjectsError {
+    /// Turns a failed call into an error of the bucket.
+    pub(super) fn error(&self, error: CallError, action: Action) -> ObjectsError {
         let bucket = self.bucket.clone();
         match error {
             CallError::NoBucket => ObjectsError::NoBucket { bucket },
             CallError::Denied(reason) | CallError::Rejected(reason) => {
-                ObjectsError::Denied { bucket, reason }
+                ObjectsError::Denied { bucket, reason, action }
             }
             CallError::WrongRegion { reason, region } => {
-                let region = region.unwrap_or_else(|| "(the bucket's region)".into());
                 ObjectsError::WrongRegion { bucket, reason, region }
             }
             CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason },
-            CallError::Retry { reason, .. } => self.unavailable(reason),
+            CallError::Retry { why, reason } => self.failed_later(why, reason),
+        }
+    }
+
+    /// The error of a call that was retried until the deadline.
+    pub(super) fn failed_later(&self, why: Later, reason: String) -> ObjectsError {
+        match why {
+            Later::NoCredentials => {
+                ObjectsError::NoCredentials { bucket: self.bucket.clone(), reason }
+            }
+            Later::Throttled | Later::Unavailable => self.unavailable(reason),
         }
     }
 
     pub(super) fn unavailable(&self, reason: impl Into<String>) -> ObjectsError {
-        let (bucket, reason) = (self.bucket.clone(), reason.into());
-        match is_without_credentials(&reason) {
-            true => ObjectsError::NoCredentials { bucket, reason },
-            false => ObjectsError::Unavailable { bucket, reason },
-        }
+        ObjectsError::Unavailable { bucket: self.bucket.clone(), reason: reason.into() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::classify::{Answer, CallError, Verdict};
+use super::classify::{Answer, CallError, Later, Verdict};
 
 /// The classes, as the metrics name them.
 pub const CLASSES: [&str; 4] = ["throttled", "unavailable", "denied", "refused"];
@@ -16,7 +16,7 @@ impl ErrorCounts {
     pub fn note(&self, called: &Result<Answer, CallError>) {
         match called {
             Ok(answer) => self.note_keys(answer),
-            Err(CallError::Retry { slow_down: true, .. }) => self.add(0),
+            Err(CallError::Retry { why: Later::Throttled, .. }) => self.add(0),
             Err(CallError::Retry { .. }) => self.add(1),
             Err(CallError::Denied(_) | CallError::WrongRegion { .. } | CallError::NoBucket) => {
                 self.add(2)

@@ -3,7 +3,7 @@
 //! A listing needs only `s3:ListBucket`, which the audit's policy has. HEAD needs `s3:GetObject`, the
 //! right to read every body, but it cannot lag behind and cannot spell a key in another way.
 
-use super::{Listed, Objects, ObjectsError, Start, classify::CallError, request};
+use super::{Action, Listed, Objects, ObjectsError, Start, classify::CallError, request};
 
 impl Objects {
     /// Lists one object. Retries until the deadline. For the audit, which may list and not read.
@@ -19,10 +19,10 @@ impl Objects {
         }
     }
 
-    /// Checks for one object with all rights that the caller has, without retries. Returns the reason
-    /// if that is not possible. For an operator's question. The listing comes first, because the
+    /// Checks for one object with all rights that the caller has, without retries, for an operator's
+    /// question. The listing comes first, because the
     /// audit's policy allows it; what it does not show is checked by HEAD.
-    pub async fn exists(&self, key: &str) -> Result<bool, String> {
+    pub async fn exists(&self, key: &str) -> Result<bool, ObjectsError> {
         // A listing cannot show these keys unchanged.
         let is_listable = request::is_expressible_in_xml(key) && !key.contains('\r');
         if is_listable && self.is_listed(key).await? {
@@ -31,7 +31,7 @@ impl Objects {
         match self.head(key).await {
             // Without the right to read, the listing decides.
             Err(CallError::Denied(_)) if is_listable => Ok(false),
-            answered => answered.map_err(|error| error.explain("s3:GetObject")),
+            answered => answered.map_err(|error| self.error(error, Action::Read)),
         }
     }
 
@@ -51,10 +51,10 @@ impl Objects {
         }
     }
 
-    async fn is_listed(&self, key: &str) -> Result<bool, String> {
+    async fn is_listed(&self, key: &str) -> Result<bool, ObjectsError> {
         let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(key).max_keys(2);
         let listed = list.send().await;
-        let listed = listed.map_err(|error| CallError::from(error).explain("s3:ListBucket"))?;
+        let listed = listed.map_err(|error| self.error(error.into(), Action::List))?;
         Ok(listed.contents().iter().any(|object| object.key() == Some(key)))
     }
 }

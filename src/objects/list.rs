@@ -16,7 +16,7 @@ use aws_sdk_s3::{
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
-use super::{Objects, ObjectsError, classify::CallError};
+use super::{Action, Objects, ObjectsError, classify::CallError};
 use crate::{backoff::backoff, mutex::Mutex};
 
 /// An object as the listing shows it.
@@ -72,10 +72,7 @@ impl Objects {
                 Err(CallError::Retry { .. }) if Instant::now() + pause < give_up => {
                     tokio::time::sleep(pause).await;
                 }
-                Err(CallError::Denied(reason) | CallError::Rejected(reason)) => {
-                    return Err(ObjectsError::NotListed { bucket: self.bucket.clone(), reason });
-                }
-                Err(error) => return Err(self.error(error)),
+                Err(error) => return Err(self.error(error, Action::List)),
             }
         }
         unreachable!("the loop returns after the deadline")

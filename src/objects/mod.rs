@@ -27,7 +27,7 @@ use aws_sdk_s3::{
 
 use crate::config::{Checksum, ConfigError, Settings};
 pub use delete::Deleted;
-pub use error::ObjectsError;
+pub use error::{Action, ObjectsError, S3_REMEDY};
 pub use error_counts::CLASSES as ERROR_CLASSES;
 pub use list::{Listed, Page, Start};
 pub use spelling::is_odd;
@@ -99,11 +99,6 @@ impl Objects {
 
     pub fn prefix(&self) -> &str {
         &self.prefix
-    }
-
-    /// Returns why no batch should be claimed now: the store failed the last call, whatever its keys.
-    pub fn failing(&self) -> Option<ObjectsError> {
-        self.breaker.reason().map(|reason| self.unavailable(reason))
     }
 
     /// Returns what calls are waiting for before they are sent, if they are.

@@ -36,7 +36,7 @@ impl Objects {
             [key] if !is_expressible_in_xml(key) => self.delete_one(key).await,
             keys => self.delete_many(keys).await,
         };
-        self.breaker.note(&called);
+        self.note_in_breaker(&called);
         self.error_counts.note(&called);
         called
     }

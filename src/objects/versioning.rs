@@ -2,14 +2,13 @@
 
 use aws_sdk_s3::types::BucketVersioningStatus;
 
-use super::{Objects, classify::CallError};
+use super::{Action, Objects, ObjectsError};
 
 impl Objects {
-    /// Reads the versioning status of the bucket. Returns the reason if that is not possible.
-    pub(crate) async fn versioning(&self) -> Result<Option<BucketVersioningStatus>, String> {
+    /// Reads the versioning status of the bucket.
+    pub(crate) async fn versioning(&self) -> Result<Option<BucketVersioningStatus>, ObjectsError> {
         let answer = self.client.get_bucket_versioning().bucket(&self.bucket).send().await;
-        let answer =
-            answer.map_err(|error| CallError::from(error).explain("s3:GetBucketVersioning"))?;
+        let answer = answer.map_err(|error| self.error(error.into(), Action::ReadVersioning))?;
         Ok(answer.status)
     }
 }

@@ -110,7 +110,10 @@ impl Connect for Target {
 
 /// Returns whether the server accepts no writes: it is a standby, or was made read-only.
 pub fn is_read_only(error: &Error) -> bool {
-    let refused = |cause: &io::Error| cause.to_string() == "database does not allow writes";
+    // By the driver itself, for `target_session_attrs`; an error of the system has a number.
+    let refused = |cause: &io::Error| {
+        cause.kind() == io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none()
+    };
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) || cause.is_some_and(refused)
 }

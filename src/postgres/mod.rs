@@ -4,32 +4,35 @@
 mod acknowledged;
 pub mod bisect;
 mod column;
+mod error;
 mod fault;
 mod hosts;
 pub mod planner;
 mod session;
 
-use std::{fmt::Write as _, time::Duration};
-
-use anyhow::{Result, anyhow};
-pub use column::{Unreadable, read};
-use deadpool_postgres::{
-    Hook, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+use std::{
+    fmt::{Display, Write as _},
+    time::Duration,
 };
+
+use anyhow::Result;
+pub use column::{Unreadable, read};
+use deadpool_postgres::{Hook, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+pub use error::{PgError, answered, describe, is_permanent, is_row_security, remedy};
 pub use fault::Fault;
 pub use hosts::is_read_only;
 use secrecy::ExposeSecret;
 use tokio_postgres::{
     Client, Config,
     config::{Host, SslMode, TargetSessionAttrs},
-    error::SqlState,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
 use crate::{
-    config::Settings,
+    config::{ConfigError, Settings},
     printable::printable,
+    problem::Problem,
     tls::{self, Verify},
 };
 
@@ -38,6 +41,8 @@ use crate::{
 /// is tested before it is used again.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(75);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for a connection that another task of the process uses.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where and how to connect. Never prints the password.
 #[derive(Clone)]
@@ -50,8 +55,12 @@ pub struct Target {
 
 impl Target {
     /// Reads the settings. `program` and `worker` become the `application_name` in pg_stat_activity.
-    pub fn new(settings: &Settings, program: &str, worker: Option<Uuid>) -> Result<Self> {
-        let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret())?;
+    pub fn new(
+        settings: &Settings,
+        program: &str,
+        worker: Option<Uuid>,
+    ) -> Result<Self, ConfigError> {
+        let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret());
         let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
         if has_loose_at(&url) || !config.get_hosts().iter().all(is_host) {
             return Err(invalid_url(": percent-encode special characters in user and password"));
@@ -101,27 +110,26 @@ impl Target {
         Ok(Pool::builder(manager)
             .max_size(size)
             .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(Duration::from_secs(30)))
+            .wait_timeout(Some(WAIT_TIMEOUT))
             .create_timeout(Some(self.connect_timeout()))
             .recycle_timeout(Some(CONNECT_TIMEOUT))
             .post_recycle(still_good)
             .build()?)
     }
 
-    /// Opens a connection and checks its session, within seconds, or returns a one-line error. Every
-    /// program starts with it.
-    pub async fn open(&self) -> Result<Client> {
+    /// Opens a connection and checks its session, within seconds. Every program starts with it.
+    pub async fn open(&self) -> Result<Client, Problem> {
         let opening = async {
-            let client = self.connect().await.map_err(|error| self.explain(&error))?;
+            let client = self.connect().await.map_err(|error| self.explain(error))?;
             session::check_settings(self, &client).await?;
-            Ok::<_, anyhow::Error>(client)
+            Ok::<_, Problem>(client)
         };
         let opened = tokio::time::timeout(self.connect_timeout(), opening).await;
         let client = opened.map_err(|_| {
-            anyhow!(
-                "{}: no answer within {}; check that a Postgres server listens there and answers",
-                self.describe(),
-                humantime::format_duration(self.connect_timeout())
+            let within = humantime::format_duration(self.connect_timeout());
+            self.problem(
+                format!("no answer within {within}"),
+                "check that a Postgres server listens there and answers",
             )
         })??;
         session::check_unshared(self, &client).await?;
@@ -146,88 +154,15 @@ impl Target {
         format!("Postgres at {}, database {database:?}", printable(&text))
     }
 
-    /// Returns a one-line error: what failed, and what to do.
-    pub fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
-        anyhow!("{}: {}; {}", self.describe(), describe(error), remedy(error))
+    /// Names the server in a problem.
+    fn problem(&self, problem: impl Display, remedy: impl Into<String>) -> Problem {
+        Problem::new(format!("{}: {problem}", self.describe()), remedy)
     }
-}
 
-/// Returns what to do about an error.
-pub fn remedy(error: &tokio_postgres::Error) -> &'static str {
-    match error.code() {
-        _ if is_read_only(error) => {
-            "it is a standby or was made read-only: name the primary, too, in DATABASE_URL or \
-             CLEANUP_POSTGRES_URL (which may list several hosts), or switch \
-             default_transaction_read_only off"
-        }
-        _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
-        _ if is_row_security(error) => {
-            "row-level security hides rows from this login: give it BYPASSRLS or a policy that \
-             shows all rows"
-        }
-        Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
-            "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
-        }
-        Some(&SqlState::UNDEFINED_OBJECT) if is_unknown_setting(error) => {
-            "upgrade it to Postgres 15 or newer, or correct the options in DATABASE_URL or \
-             CLEANUP_POSTGRES_URL"
-        }
-        Some(&SqlState::INVALID_CATALOG_NAME) => "create the database, or correct its name",
-        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            "grant cleanup_worker, cleanup_watchdog or cleanup_auditor to this login (`cleanupctl \
-             migrate --roles` creates these roles)"
-        }
-        Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
-            "run `cleanupctl migrate`; `cleanupctl doctor` lists what is missing"
-        }
-        Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
-        Some(_) => "see the server's log",
-        None => "check that it runs, and that DATABASE_URL or CLEANUP_POSTGRES_URL is correct",
-    }
-}
-
-/// Returns an error with its cause, on one line. `tokio_postgres` itself prints just "db error".
-pub fn describe(error: &tokio_postgres::Error) -> String {
-    use std::error::Error as _;
-    if let Some(db) = error.as_db_error() {
-        let place = db.where_().and_then(function).map(|name| format!(" in the function {name}"));
-        let place = place.unwrap_or_default();
-        return format!("{} (SQLSTATE {}){place}", printable(db.message()), db.code().code());
-    }
-    match error.source() {
-        Some(cause) => printable(&format!("{error}: {cause}")),
-        None => error.to_string(),
-    }
-}
-
-/// Returns the innermost function that raised an error, for example a trigger's: "relation content does
-/// not exist" has another cause there than in a statement of the fleet.
-fn function(context: &str) -> Option<String> {
-    let (_, rest) = context.split_once("PL/pgSQL function ")?;
-    rest.split_once(" line ").map(|(name, _)| printable(name))
-}
-
-/// Returns an error of the pool, or of Postgres behind it, on one line.
-pub fn describe_pool(error: &PoolError) -> String {
-    match error {
-        PoolError::Backend(error) => describe(error),
-        PoolError::Timeout(TimeoutType::Wait) => {
-            "no free Postgres connection within 30 s (postgres.pool_size)".into()
-        }
-        PoolError::Timeout(TimeoutType::Create) => "could not connect to Postgres in time".into(),
-        PoolError::Timeout(TimeoutType::Recycle) => "Postgres did not answer in time".into(),
-        error => printable(&error.to_string()),
-    }
-}
-
-/// Waits for an attempt, up to [`ANSWER_WITHIN`]. Nothing is cancelled on the server: after that time,
-/// the answer counts as lost.
-pub async fn answered<T, E: From<PoolError>>(
-    attempt: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
-    match tokio::time::timeout(ANSWER_WITHIN, attempt).await {
-        Ok(answer) => answer,
-        Err(_) => Err(E::from(PoolError::Timeout(TimeoutType::Recycle))),
+    /// Returns what failed on which server, and what to do.
+    pub fn explain(&self, error: tokio_postgres::Error) -> Problem {
+        let Problem { problem, remedy } = error.into();
+        self.problem(problem, remedy)
     }
 }
 
@@ -237,37 +172,15 @@ pub fn forget_statements(pool: &Pool) {
     pool.manager().statement_caches.clear();
 }
 
-/// The server does not know a setting that the session was to be started with.
-fn is_unknown_setting(error: &tokio_postgres::Error) -> bool {
-    // By the routine that raises it: the message may be translated.
-    let routine = error.as_db_error().and_then(|refusal| refusal.routine());
-    matches!(routine, Some("find_option" | "set_config_option"))
-}
-
-/// Returns whether Postgres refused a query because a policy would have hidden rows.
-pub fn is_row_security(error: &tokio_postgres::Error) -> bool {
-    // By the routine that raises it: the message may be translated.
-    error.as_db_error().is_some_and(|refusal| {
-        refusal.code() == &SqlState::INSUFFICIENT_PRIVILEGE
-            && refusal.routine() == Some("check_enable_rls")
-    })
-}
-
-/// Returns whether an error is permanent: SQLSTATE class 42, a missing privilege, table or column, needs
-/// an operator.
-pub fn is_permanent(error: &tokio_postgres::Error) -> bool {
-    error.code().is_some_and(|code| code.code().starts_with("42"))
-}
-
 /// Splits off `sslmode=verify-…`, which tokio-postgres does not know: both are `require` plus a verifier.
-fn split_sslmode(url: &str) -> Result<(String, Option<Verify>)> {
+fn split_sslmode(url: &str) -> (String, Option<Verify>) {
     for (mode, verify) in [("verify-full", Verify::Full), ("verify-ca", Verify::Chain)] {
         let option = format!("sslmode={mode}");
         if url.contains(&option) {
-            return Ok((url.replace(&option, "sslmode=require"), Some(verify)));
+            return (url.replace(&option, "sslmode=require"), Some(verify));
         }
     }
-    Ok((url.to_string(), None))
+    (url.to_string(), None)
 }
 
 /// Returns whether the URL has an unescaped `@`: a part of the password would be taken for the host or
@@ -286,17 +199,20 @@ fn is_host(host: &Host) -> bool {
 
 /// Describes an invalid URL. The parser's message may quote a part of the URL, so only messages without
 /// secrets are kept.
-fn bad_url(error: &tokio_postgres::Error) -> anyhow::Error {
+fn bad_url(error: &tokio_postgres::Error) -> ConfigError {
     use std::error::Error as _;
     let reason = error.source().map(ToString::to_string).unwrap_or_default();
+    // The parser has no type for this one.
     let known = reason.starts_with("invalid value for option");
     let reason = if known { format!(": {reason}") } else { String::new() };
     invalid_url(&reason)
 }
 
-fn invalid_url(reason: &str) -> anyhow::Error {
-    anyhow::Error::new(crate::config::ConfigError::Invalid(format!(
-        "postgres.url (DATABASE_URL or CLEANUP_POSTGRES_URL) is not a valid Postgres URL{reason}; \
-         write postgres://user:password@host:5432/database"
-    )))
+fn invalid_url(reason: &str) -> ConfigError {
+    ConfigError::new(
+        format!(
+            "postgres.url (DATABASE_URL or CLEANUP_POSTGRES_URL) is not a valid Postgres URL{reason}"
+        ),
+        "write postgres://user:password@host:5432/database",
+    )
 }

@@ -3,7 +3,6 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use anyhow::{Result, bail};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{
     Client, Error, GenericClient,
@@ -13,6 +12,7 @@ use tokio_postgres::{
 use uuid::Uuid;
 
 use super::Target;
+use crate::problem::Problem;
 
 const SESSION_SETTINGS: &str = sql!("session/settings");
 const SESSION_SCHEMA: &str = sql!("session/schema");
@@ -74,7 +74,8 @@ fn escaped(value: &str) -> String {
     value.chars().flat_map(|c| needs_escape(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// Returns whether PgBouncer refused the startup options: it accepts few parameters.
+/// Returns whether PgBouncer refused the startup options: it accepts few parameters. Only its message
+/// tells, because PgBouncer has one SQLSTATE for all that it refuses.
 pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
     error.as_db_error().is_some_and(|refusal| {
         refusal.code() == &SqlState::PROTOCOL_VIOLATION
@@ -83,40 +84,44 @@ pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
 }
 
 /// Refuses a session without the fleet's settings.
-pub(super) async fn check_settings(target: &Target, client: &Client) -> Result<()> {
-    let wrong = first_wrong_setting(client).await.map_err(|error| target.explain(&error))?;
+pub(super) async fn check_settings(target: &Target, client: &Client) -> Result<(), Problem> {
+    let wrong = first_wrong_setting(client).await.map_err(|error| target.explain(error))?;
     if let Some((name, wanted, found)) = wrong {
-        bail!(
-            "{}: {name} is {found:?}, but the session was started with {wanted:?}: a pooler drops \
-             the session's settings; {POOLER_REMEDY}",
-            target.describe()
-        );
+        return Err(dropped(target, name, &found, &format!("{wanted:?}")));
     }
-    if let Some(schema) = &target.schema {
-        check_schema(target, client, schema).await?;
+    match &target.schema {
+        Some(schema) => check_schema(target, client, schema).await,
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// A setting of the session is not the one that it was started with.
+fn dropped(target: &Target, name: &str, found: &str, wanted: &str) -> Problem {
+    let problem = format!(
+        "{name} is {found:?}, but the session was started with {wanted}: a pooler drops the \
+         session's settings"
+    );
+    target.problem(problem, POOLER_REMEDY)
 }
 
 /// Refuses a session that is shared, and one of which that is not known: two programs in one session
 /// would take each other's locks and settings for their own.
-pub(super) async fn check_unshared(target: &Target, client: &Client) -> Result<()> {
+pub(super) async fn check_unshared(target: &Target, client: &Client) -> Result<(), Problem> {
+    const SHARES: &str = "a pooler shares this session with other clients between transactions";
     let Ok(checked) = timeout(CHECK_WITHIN, is_shared(target, client)).await else {
-        bail!(
-            "{}: could not find out within {} s whether a pooler shares this session with other \
-             clients between transactions; try again when Postgres is less busy, or {POOLER_REMEDY}",
-            target.describe(),
-            CHECK_WITHIN.as_secs()
-        );
+        let within = CHECK_WITHIN.as_secs();
+        return Err(target.problem(
+            format!("could not find out within {within} s whether {SHARES}"),
+            format!("try again when Postgres is less busy, or {POOLER_REMEDY}"),
+        ));
     };
-    if checked.map_err(|error| target.explain(&error))? {
-        bail!(
-            "{}: a pooler shares this session with other clients between transactions (transaction \
-             or statement pooling); {POOLER_REMEDY}",
-            target.describe()
-        );
+    match checked.map_err(|error| target.explain(error))? {
+        true => {
+            let problem = format!("{SHARES} (transaction or statement pooling)");
+            Err(target.problem(problem, POOLER_REMEDY))
+        }
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns name, wanted value and actual value of the first setting that differs.
@@ -137,33 +142,29 @@ async fn first_wrong_setting(
 
 /// Refuses a session whose only schema is not `schema`. Compares what the server makes of `search_path`:
 /// with a pooler it comes from the role, and may be spelled in another way.
-async fn check_schema(target: &Target, client: &Client, schema: &String) -> Result<()> {
+async fn check_schema(target: &Target, client: &Client, schema: &String) -> Result<(), Problem> {
     let rows = client.query_typed(SESSION_SCHEMA, &[text(schema)]).await;
-    let rows = rows.map_err(|error| target.explain(&error))?;
+    let rows = rows.map_err(|error| target.explain(error))?;
     let Some(row) = rows.first() else {
-        bail!(
-            "{}: schema {schema:?} does not exist; create it, or correct postgres.schema \
-             (CLEANUP_POSTGRES_SCHEMA)",
-            target.describe()
-        );
+        return Err(target.problem(
+            format!("schema {schema:?} does not exist"),
+            "create it, or correct postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
+        ));
     };
     if !row.get::<_, bool>("usable") {
-        bail!(
-            "{}: this login may not use schema {schema:?}; GRANT USAGE ON SCHEMA {} TO {}",
-            target.describe(),
-            row.get::<_, &str>("identifier"),
-            row.get::<_, &str>("login"),
-        );
+        let (identifier, login): (&str, &str) = (row.get("identifier"), row.get("login"));
+        return Err(target.problem(
+            format!("this login may not use schema {schema:?}"),
+            format!("GRANT USAGE ON SCHEMA {identifier} TO {login}"),
+        ));
     }
-    let (found, is_path) = (row.get::<_, &str>("search_path"), row.get::<_, bool>("is_path"));
-    if !is_path {
-        bail!(
-            "{}: search_path is {found:?}, but the session was started with postgres.schema \
-             {schema:?}: a pooler drops the session's settings; {POOLER_REMEDY}",
-            target.describe()
-        );
+    match row.get("is_path") {
+        true => Ok(()),
+        false => {
+            let wanted = format!("postgres.schema {schema:?}");
+            Err(dropped(target, "search_path", row.get("search_path"), &wanted))
+        }
     }
-    Ok(())
 }
 
 /// Returns whether the session is shared with other clients. Marks the session, and checks for the mark

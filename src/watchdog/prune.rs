@@ -1,6 +1,6 @@
 //! Deletes claim history and tombstones after their retention.
 
-use deadpool_postgres::{Pool, PoolError, Transaction};
+use deadpool_postgres::{Pool, Transaction};
 use tracing::{info, warn};
 
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     failpoint,
     format::counted,
     postgres::{
+        PgError,
         bisect::{ApplyError, Blame, Write, Writing, all_of, apply_to_good},
         planner::ROW_BY_ROW,
     },
@@ -28,7 +29,7 @@ pub struct Pruned {
 }
 
 /// Prunes ended claims after `retention.history`, and purges tombstones after `retention.tombstones`.
-pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError> {
+pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PgError> {
     let history = settings.retention.history.as_secs_f64();
     let tombstones = settings.retention.tombstones.as_secs_f64();
     let pruned = Pruned {
@@ -48,7 +49,7 @@ pub async fn prune(pool: &Pool, settings: &Settings) -> Result<Pruned, PoolError
     Ok(pruned)
 }
 
-async fn prune_claims(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
+async fn prune_claims(pool: &Pool, retention_s: f64) -> Result<u64, PgError> {
     let client = pool.get().await?;
     let mut total = 0;
     for _ in 0..STATEMENTS_PER_TICK {
@@ -65,7 +66,7 @@ async fn prune_claims(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
 
 /// Purges tombstones. Those that cannot be deleted (locked, or refused by a trigger) are skipped
 /// and logged.
-async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PoolError> {
+async fn purge(pool: &Pool, retention_s: f64) -> Result<u64, PgError> {
     let mut client = pool.get().await?;
     let (mut total, mut kept) = (0, Vec::new());
     for _ in 0..STATEMENTS_PER_TICK {

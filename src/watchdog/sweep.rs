@@ -14,7 +14,7 @@ use crate::{
     failpoint,
     format::counted,
     migrate::{self, SchemaError},
-    postgres::{answered, describe, describe_pool},
+    postgres::{PgError, answered, describe},
 };
 
 const HEARTBEAT_GRACE: &str = sql!("sweep/heartbeat_grace");
@@ -42,13 +42,13 @@ pub async fn let_workers_heartbeat_first(
     pool: &Pool,
     settings: &Settings,
     stop: &CancellationToken,
-) -> Result<(), PoolError> {
+) -> Result<(), PgError> {
     let (stuck_after, heartbeats) =
         (settings.watchdog.stuck_after, settings.worker.three_heartbeats());
     let query = async {
         let client = pool.get().await?;
         let times = [stuck_after.as_secs_f64(), heartbeats.as_secs_f64()];
-        Ok::<_, PoolError>(client.query_one(HEARTBEAT_GRACE, &[&times[0], &times[1]]).await?)
+        Ok::<_, PgError>(client.query_one(HEARTBEAT_GRACE, &[&times[0], &times[1]]).await?)
     };
     let wait_s: f64 = answered(query).await?.get("wait_s");
     if wait_s > 0.0 {
@@ -67,8 +67,8 @@ pub async fn let_workers_heartbeat_first(
 /// Why a sweep did not complete. What it has reset stays reset.
 #[derive(thiserror::Error, Debug)]
 pub enum SweepError {
-    #[error("{}", describe_pool(.0))]
-    Postgres(#[from] PoolError),
+    #[error(transparent)]
+    Postgres(#[from] PgError),
     /// The database was migrated while this program was running.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -76,6 +76,12 @@ pub enum SweepError {
 
 impl From<tokio_postgres::Error> for SweepError {
     fn from(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
+impl From<PoolError> for SweepError {
+    fn from(error: PoolError) -> Self {
         Self::Postgres(error.into())
     }
 }

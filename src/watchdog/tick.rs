@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
-use deadpool_postgres::{Pool, PoolError};
+use deadpool_postgres::Pool;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -26,7 +26,7 @@ use crate::{
     metrics::{Metrics, Tick},
     migrate::{self, SchemaError},
     mutex::Mutex,
-    postgres::{Target, answered, describe, is_permanent},
+    postgres::{PgError, Target, answered},
     shutdown::Shutdown,
 };
 
@@ -96,13 +96,13 @@ impl Watchdog {
     }
 
     /// Records the tick in the database, for `status` and `explain`.
-    async fn record_tick(&self) -> Result<(), PoolError> {
+    async fn record_tick(&self) -> Result<(), PgError> {
         self.pool.get().await?.execute(RECORD_TICK, &[]).await?;
         Ok(())
     }
 
     /// Takes a snapshot of the fleet, for the next scrapes.
-    pub async fn take_snapshot(&self) -> Result<(), PoolError> {
+    pub async fn take_snapshot(&self) -> Result<(), PgError> {
         let read = answered(totals::read(&self.pool, &self.settings)).await;
         if let Some((totals, snapshot)) = self.unless_forbidden(read)? {
             self.metrics.show(totals, snapshot);
@@ -111,15 +111,12 @@ impl Watchdog {
     }
 
     /// Ignores a missing privilege, which is logged once: without metrics the watchdog still resets and prunes.
-    fn unless_forbidden<T>(&self, done: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
+    fn unless_forbidden<T>(&self, done: Result<T, PgError>) -> Result<Option<T>, PgError> {
         match done {
             Ok(done) => Ok(Some(done)),
-            Err(PoolError::Backend(error)) if is_permanent(&error) => {
+            Err(error) if error.is_permanent() => {
                 if !self.warned_of_privilege.swap(true, Ordering::AcqRel) {
-                    let reason = describe(&error);
-                    warn!(
-                        "cannot export fleet metrics: {reason}; run `cleanupctl migrate --roles`"
-                    );
+                    warn!("cannot export fleet metrics: {error}; run `cleanupctl migrate --roles`");
                 }
                 Ok(None)
             }
@@ -128,7 +125,7 @@ impl Watchdog {
     }
 
     /// Finds expired pastes that a sweep could not reset.
-    pub async fn stranded(&self) -> Result<Option<Stranded>, PoolError> {
+    pub async fn stranded(&self) -> Result<Option<Stranded>, PgError> {
         Ok(Stranded::find(&*self.pool.get().await?, &self.settings).await?)
     }
 

@@ -1,13 +1,14 @@
 //! Adds the stats of ended claims and of runs to the totals, once each, and reads totals and a snapshot of
 //! the fleet for the metrics: once a tick, never for a scrape.
 
-use deadpool_postgres::{Pool, PoolError};
+use deadpool_postgres::Pool;
 
 use crate::{
     config::Settings,
     failpoint,
     fleet::snapshot::Snapshot,
     metrics::{DURATION_BOUNDS_MS, Totals},
+    postgres::PgError,
 };
 
 const COUNT_CLAIMS: &str = sql!("totals/count_claims");
@@ -19,7 +20,7 @@ const ROWS_PER_STATEMENT: i32 = 1000;
 const STATEMENTS_PER_TICK: usize = 50;
 
 /// Adds what is not in the totals yet, and prunes runs after `retention.history`.
-pub async fn count(pool: &Pool, settings: &Settings) -> Result<(), PoolError> {
+pub async fn count(pool: &Pool, settings: &Settings) -> Result<(), PgError> {
     let client = pool.get().await?;
     let bounds: &[f64] = &DURATION_BOUNDS_MS;
     for _ in 0..STATEMENTS_PER_TICK {
@@ -38,7 +39,7 @@ pub async fn count(pool: &Pool, settings: &Settings) -> Result<(), PoolError> {
 }
 
 /// Reads what the metrics show until the next tick.
-pub async fn read(pool: &Pool, settings: &Settings) -> Result<(Totals, Snapshot), PoolError> {
+pub async fn read(pool: &Pool, settings: &Settings) -> Result<(Totals, Snapshot), PgError> {
     let mut client = pool.get().await?;
     let snapshot = Snapshot::take(&mut client, settings).await?;
     let rows = client.query(TOTALS, &[]).await?;

@@ -35,9 +35,6 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// An error of the pool, or of Postgres behind it.
-pub type PgError = deadpool_postgres::PoolError;
-
 /// One worker process: its identity, its connections, its open claims.
 pub struct Worker {
     /// Chosen at process start; half of every fence.

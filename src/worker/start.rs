@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use futures_util::future::join;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -17,8 +17,9 @@ use crate::{
     config::Settings,
     fleet::{self, Fleet},
     migrate,
-    objects::Objects,
+    objects::{Objects, S3_REMEDY},
     postgres::Target,
+    problem::Problem,
     redis::Redis,
     shutdown::Shutdown,
 };
@@ -56,10 +57,10 @@ impl Servers {
         let ready = async {
             match probed {
                 Ok(probed) => probed?,
-                Err(_) => bail!(
-                    "S3 did not answer within {S3_TIMEOUT:?}; check that it is running and that \
-                     AWS_ENDPOINT_URL is correct"
-                ),
+                Err(_) => {
+                    let problem = format!("S3 did not answer within {S3_TIMEOUT:?}");
+                    return Err(Problem::new(problem, S3_REMEDY).into());
+                }
             }
             // After the probe: a mistyped bucket must not be remembered.
             fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await

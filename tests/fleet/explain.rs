@@ -129,7 +129,7 @@ async fn an_object_that_the_policy_hides_is_not_reported_as_missing() {
             guarded.program("cleanupctl", who).args(&["explain", "live", "--format", "json"]);
         explain.output().await.json()["content"]["object"].clone()
     };
-    says(&object(WORKER).await["unknown"], &["AccessDenied", "grant s3:ListBucket"]);
+    says(&object(WORKER).await["unknown"], &["AccessDenied", "s3:ListBucket"]);
     assert_eq!(object(AUDITOR).await, "exists");
     let (s3, bucket) = (&guarded.world.s3, &guarded.world.bucket);
     s3.delete_object().bucket(bucket).key(&key).send().await.expect("lose it");

@@ -234,7 +234,7 @@ async fn a_lock_that_could_not_be_released_is_not_taken() {
         let lock = lock_at(&url);
         match lock.acquire(&Shutdown::default(), None).await {
             LockOutcome::Without(reason) => {
-                assert!(reason.contains("SCRIPT LOAD"), "{right}: {reason}")
+                assert!(reason.to_string().contains("SCRIPT LOAD"), "{right}: {reason}")
             }
             other => panic!("{right}: {other:?}"),
         }

@@ -61,7 +61,7 @@ async fn a_database_that_was_not_migrated_is_a_failure_with_the_command() {
         "unclaimable",
     ];
     findings.assert_only(1, &[&["schema", "durability"][..], &needing].concat());
-    findings.assert_says("schema", "failure", &["do not exist", "run `cleanupctl migrate`"]);
+    findings.assert_says("schema", "failure", &["not prepared", "run `cleanupctl migrate`"]);
     for check in needing {
         findings.assert_says(check, "left_out", &["schema"]);
     }

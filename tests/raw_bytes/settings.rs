@@ -82,7 +82,7 @@ fn any_duration_is_refused_or_can_be_used_in_calculations() {
             let in_the_tables = duration.as_secs_f64() < 4e9;
             if moments.0.elapsed().is_zero() && in_the_tables { Ok(()) } else { Err("odd".into()) }
         }
-        Err(reason) => is_presentable(&reason),
+        Err(reason) => is_presentable(&reason.to_string()),
     });
 }
 

@@ -12,6 +12,7 @@ use crate::{
     config::Settings,
     format::counted,
     objects::{KEYS_PER_CALL, Objects},
+    problem::Problem,
 };
 
 const AUDIT: &str = "`cleanupctl audit` checks all of them and changes nothing";
@@ -21,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Younger objects may belong to writers that have not committed yet.
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 
-pub(super) async fn objects(objects: &Objects, settings: &Settings) -> Result<Outcome> {
+pub(super) async fn objects(objects: &Objects, settings: &Settings) -> Result<Outcome, Problem> {
     Ok(match timeout(TIMEOUT, compare(objects, settings)).await {
         Ok(Ok(report)) => judge(&report),
         // Workers need no right to list, and before the first run no bucket is bound.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
 use aws_sdk_s3::types::BucketVersioningStatus;
 use futures_util::future::join;
 use tokio::time::timeout;
@@ -12,7 +11,8 @@ use super::finding::{Outcome, failure, left_out, ok, warning};
 use crate::{
     config::{Checksum, Settings},
     fleet,
-    objects::{Objects, ObjectsError},
+    objects::{Objects, ObjectsError, S3_REMEDY},
+    problem::Problem,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,16 +25,13 @@ const LIFECYCLE: &str = "set a lifecycle rule that expires noncurrent versions a
 pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'static str>) {
     let objects = match Objects::new(settings).await {
         Ok(objects) => objects,
-        Err(error) => return (Outcome::failed(&error.into()), Err("no bucket is set")),
+        Err(error) => return (Problem::from(error).into(), Err("no bucket is set")),
     };
     let used = settings.s3.checksum;
     let other = objects.with_checksum(the_other(used));
     let Ok((probed, other)) = timeout(TIMEOUT, join(objects.probe(), other.probe())).await else {
-        let error = anyhow!(
-            "S3 did not answer within {TIMEOUT:?}; check that it runs and that AWS_ENDPOINT_URL \
-             is right"
-        );
-        return (Outcome::failed(&error), Err(UNAVAILABLE));
+        let found = format!("S3 did not answer within {TIMEOUT:?}");
+        return (failure(found, S3_REMEDY), Err(UNAVAILABLE));
     };
     let bucket = match probed {
         Err(ObjectsError::Unavailable { .. }) => Err(UNAVAILABLE),
@@ -70,7 +67,7 @@ fn judge_deletes(
         Ok(()) if other_works => ok(format!("deletes work in {bucket:?}, with either checksum")),
         Ok(()) => ok(format!("deletes work in {bucket:?}, with s3.checksum {used} only")),
         // An outage: it proves nothing about checksums.
-        Err(error @ ObjectsError::Unavailable { .. }) => Outcome::failed(&error.into()),
+        Err(error @ ObjectsError::Unavailable { .. }) => Problem::from(&error).into(),
         Err(error) if other_works => failure(
             format!(
                 "deletes work in {bucket:?} with s3.checksum {other}, but not with {used}: {}",
@@ -82,14 +79,14 @@ fn judge_deletes(
             format!("{bucket:?} accepts DeleteObjects with neither checksum: {}", error.reason()),
             "workers delete with DeleteObjects only: keep the objects in a store that has DeleteObjects",
         ),
-        Err(error) => Outcome::failed(&error.into()),
+        Err(error) => Problem::from(&error).into(),
     }
 }
 
 /// Checks whether deleted objects are really gone. With versions they are not: a DeleteObjects that
 /// names no version succeeds and adds a delete marker, whether versioning is on or suspended, and
 /// under object lock, too.
-pub(super) async fn versions(objects: &Objects) -> Result<Outcome> {
+pub(super) async fn versions(objects: &Objects) -> Result<Outcome, Problem> {
     let checked = timeout(TIMEOUT, check_versions(objects)).await;
     Ok(checked.unwrap_or_else(|_| left_out(UNAVAILABLE)))
 }
@@ -122,19 +119,20 @@ async fn check_versions(objects: &Objects) -> Outcome {
 }
 
 /// Checks that the database is bound to the bucket and prefix of the settings.
-pub(super) async fn binding(db: &Client, settings: &Settings) -> Result<Outcome> {
+pub(super) async fn binding(db: &Client, settings: &Settings) -> Result<Outcome, Problem> {
     let fleet = fleet::read(db).await?;
     let bucket = settings.bucket()?;
     if fleet.bucket.is_none() {
         return Ok(ok(format!("none yet; the first run binds this database to {bucket:?}")));
     }
-    fleet.belongs_to(bucket, &settings.s3.prefix)?;
+    fleet.belongs_to(bucket, &settings.s3.prefix).map_err(|other| Problem::from(&other))?;
     Ok(ok(format!("this database is bound to {bucket:?}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Action;
 
     #[test]
     fn only_a_refusal_is_blamed_on_the_checksum() {
@@ -142,7 +140,11 @@ mod tests {
         let judged = |error: ObjectsError, other_works: bool| {
             format!("{:?}", judge_deletes("b", Checksum::Md5, Err(error), other_works))
         };
-        let denied = ObjectsError::Denied { bucket: bucket.clone(), reason: reason.clone() };
+        let denied = ObjectsError::Denied {
+            bucket: bucket.clone(),
+            reason: reason.clone(),
+            action: Action::Delete,
+        };
         assert!(judged(denied.clone(), true).contains("CLEANUP_S3_CHECKSUM=auto"));
         assert!(judged(denied, false).contains("s3:DeleteObject"));
         let unavailable = ObjectsError::Unavailable { bucket, reason };

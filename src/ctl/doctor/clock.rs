@@ -3,22 +3,20 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
 use tokio_postgres::Client;
 
 use super::{
     finding::{Outcome, left_out, ok, warning},
-    postgres::failed,
     upkeep::upkeep,
 };
-use crate::{config::Settings, format::counted, redis::Redis};
+use crate::{config::Settings, format::counted, problem::Problem, redis::Redis};
 
 const TIMES: &str = sql!("doctor/times");
 const FAR_APART: f64 = 5.0;
 /// There may be millions, and the remedy is the same for all.
 const COUNTED: i64 = 10_000;
 
-pub(super) async fn postgres(client: &Client) -> Result<Outcome> {
+pub(super) async fn postgres(client: &Client) -> Result<Outcome, Problem> {
     let server: f64 = upkeep(client).await?.get("clock");
     Ok(judge_postgres(now() - server))
 }
@@ -35,9 +33,9 @@ fn judge_postgres(apart: f64) -> Outcome {
 }
 
 /// Counts times in the future, which hide claims and rows until a sweep has corrected them.
-pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcome> {
+pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcome, Problem> {
     let longest = settings.worker.longest_backoff().as_secs_f64();
-    let row = client.query_one(TIMES, &[&longest, &COUNTED]).await.map_err(failed)?;
+    let row = client.query_one(TIMES, &[&longest, &COUNTED]).await?;
     let count = |(name, noun, column): (&str, &str, &str)| {
         let count = row.get::<_, i64>(name).unsigned_abs();
         (count > 0).then(|| format!("{} ({column})", counted(count, noun)))
@@ -74,11 +72,11 @@ pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcom
     ))
 }
 
-pub(super) async fn redis(redis: &Redis) -> Result<Outcome> {
+pub(super) async fn redis(redis: &Redis) -> Result<Outcome, Problem> {
     let time = async {
         let mut connection = redis.connection().await?;
         let answer = redis::cmd("TIME").query_async::<(f64, f64)>(&mut connection).await;
-        answer.map_err(|error| redis.failed(&error))
+        answer.map_err(|error| redis.failed(error))
     };
     Ok(match time.await {
         Ok((seconds, micros)) => judge_redis(now() - seconds - micros / 1e6),

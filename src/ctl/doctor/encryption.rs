@@ -1,6 +1,5 @@
 //! Checks that the connections are encrypted: they carry passwords, short codes and keys.
 
-use anyhow::{Result, anyhow};
 use axum::http::Uri;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 use secrecy::ExposeSecret;
@@ -10,7 +9,7 @@ use super::{
     finding::{Outcome, ok, warning},
     upkeep::upkeep,
 };
-use crate::{config::Settings, printable::printable};
+use crate::{config::Settings, printable::printable, problem::Problem};
 
 /// How the connection to one of the servers is protected.
 #[derive(Debug, PartialEq)]
@@ -31,7 +30,10 @@ const REMEDIES: [&str; 3] = [
     "use https:// in AWS_ENDPOINT_URL",
 ];
 
-pub(super) async fn encryption(client: Option<&Client>, settings: &Settings) -> Result<Outcome> {
+pub(super) async fn encryption(
+    client: Option<&Client>,
+    settings: &Settings,
+) -> Result<Outcome, Problem> {
     let redis = settings.redis_url().map(|url| redis(url.expose_secret()));
     Ok(judge([
         postgres(client).await?,
@@ -60,7 +62,7 @@ fn judge(wires: [Wire; 3]) -> Outcome {
 }
 
 /// Reads what the session really uses: `sslmode=prefer` takes what the server offers.
-async fn postgres(client: Option<&Client>) -> Result<Wire> {
+async fn postgres(client: Option<&Client>) -> Result<Wire, Problem> {
     let Some(client) = client else {
         return Ok(Wire::Unknown);
     };
@@ -88,7 +90,7 @@ fn s3(endpoint: Option<&str>) -> Wire {
     let Some(endpoint) = endpoint else {
         return Wire::Encrypted;
     };
-    let uri = endpoint.parse::<Uri>().map_err(|error| anyhow!(error));
+    let uri = endpoint.parse::<Uri>();
     match uri.as_ref().map(|uri| (uri.scheme_str(), uri.host())) {
         Ok((Some("https"), _)) => Wire::Encrypted,
         Ok((Some("http"), Some(host))) if is_loopback(host) => Wire::Local,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::problem::Problem;
+
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
@@ -37,15 +39,10 @@ pub(super) fn left_out(why: impl Into<String>) -> Outcome {
     Outcome { verdict: Verdict::LeftOut, found: why.into(), remedy: None }
 }
 
-impl Outcome {
-    /// The outcome of a check that could not be carried out. Error lines of this crate end with the
-    /// remedy, after a semicolon.
-    pub(super) fn failed(error: &anyhow::Error) -> Self {
-        let line = format!("{error:#}");
-        match line.rsplit_once("; ") {
-            Some((found, remedy)) => failure(found, remedy),
-            None => failure(line, "see the server's log"),
-        }
+/// The outcome of a check that could not be carried out.
+impl From<Problem> for Outcome {
+    fn from(Problem { problem, remedy }: Problem) -> Self {
+        failure(problem, remedy)
     }
 }
 

@@ -1,14 +1,14 @@
 //! Checks the Postgres server: that it answers, accepts writes, has the schema, and keeps acknowledged
 //! commits.
 
-use anyhow::{Result, anyhow};
 use tokio_postgres::Client;
 
 use super::finding::{Outcome, failure, ok, warning};
 use crate::{
     config::Settings,
-    migrate::{self, SCHEMA_VERSION, SUBSCRIBER_REMEDY, SchemaError},
-    postgres::{Target, describe, remedy},
+    migrate::{self, SCHEMA_VERSION},
+    postgres::Target,
+    problem::Problem,
 };
 
 const SERVER: &str = sql!("doctor/server");
@@ -20,13 +20,13 @@ pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Client>) {
     match connect(settings).await {
         Ok((target, client)) => {
             let outcome = version(&target, &client).await;
-            (outcome.unwrap_or_else(|error| Outcome::failed(&error)), Some(client))
+            (outcome.unwrap_or_else(Outcome::from), Some(client))
         }
-        Err(error) => (Outcome::failed(&error), None),
+        Err(problem) => (problem.into(), None),
     }
 }
 
-async fn connect(settings: &Settings) -> Result<(Target, Client)> {
+async fn connect(settings: &Settings) -> Result<(Target, Client), Problem> {
     let target = Target::new(settings, "cleanupctl doctor", None)?;
     let client = match target.open().await {
         Ok(client) => client,
@@ -35,8 +35,8 @@ async fn connect(settings: &Settings) -> Result<(Target, Client)> {
     Ok((target, client))
 }
 
-async fn version(target: &Target, client: &Client) -> Result<Outcome> {
-    let row = client.query_one(SERVER, &[]).await.map_err(|error| target.explain(&error))?;
+async fn version(target: &Target, client: &Client) -> Result<Outcome, Problem> {
+    let row = client.query_one(SERVER, &[]).await.map_err(|error| target.explain(error))?;
     let found = format!("{}, version {}", target.describe(), row.get::<_, String>("version"));
     Ok(match row.get::<_, i32>("version_num") / 10_000 {
         OLDEST.. => ok(found),
@@ -44,8 +44,8 @@ async fn version(target: &Target, client: &Client) -> Result<Outcome> {
     })
 }
 
-pub(super) async fn writes(client: &Client) -> Result<Outcome> {
-    let row = client.query_one(SERVER, &[]).await.map_err(failed)?;
+pub(super) async fn writes(client: &Client) -> Result<Outcome, Problem> {
+    let row = client.query_one(SERVER, &[]).await?;
     let (standby, read_only): (bool, bool) = (row.get("standby"), row.get("read_only"));
     Ok(match (standby, read_only) {
         (true, _) => failure(
@@ -60,40 +60,17 @@ pub(super) async fn writes(client: &Client) -> Result<Outcome> {
     })
 }
 
-pub(super) async fn schema(client: &Client) -> Result<Outcome> {
-    const MIGRATE: &str = "run `cleanupctl migrate`";
-    Ok(match migrate::check(client).await {
-        Ok(()) => ok(format!("version {SCHEMA_VERSION}, current")),
-        Err(SchemaError::NotMigrated) => failure("the tables do not exist", MIGRATE),
-        Err(SchemaError::Elsewhere(schemas)) => failure(
-            format!(
-                "the tables are not on this login's search_path, but in schema {}",
-                schemas.join(", ")
-            ),
-            "set postgres.schema (CLEANUP_POSTGRES_SCHEMA)",
-        ),
-        Err(SchemaError::TooOld { found, needed }) => {
-            failure(format!("version {found}, but this program needs {needed}"), MIGRATE)
-        }
-        Err(SchemaError::TooNew { found, needed }) => failure(
-            format!("version {found}, newer than the {needed} of this program"),
-            "upgrade the programs to the version of the `cleanupctl migrate` that was run",
-        ),
-        Err(SchemaError::Unfit(problems)) => failure(
-            migrate::join(&problems, |found| found.problem.clone()),
-            migrate::join(&problems, |found| found.remedy.clone()),
-        ),
-        Err(SchemaError::Subscriber(subscription)) => failure(subscription, SUBSCRIBER_REMEDY),
-        // `check` names the tables instead.
-        Err(error @ SchemaError::Inherits) => failure(error.to_string(), MIGRATE),
-        Err(SchemaError::Postgres(error)) => return Err(failed(error)),
-    })
+pub(super) async fn schema(client: &Client) -> Result<Outcome, Problem> {
+    match migrate::check(client).await {
+        Ok(()) => Ok(ok(format!("version {SCHEMA_VERSION}, current"))),
+        Err(error) => Err(Problem::from(&error)),
+    }
 }
 
 /// Checks that an acknowledged commit survives a crash: an object is deleted once its decrement is
 /// acknowledged.
-pub(super) async fn durability(client: &Client) -> Result<Outcome> {
-    let row = client.query_one(DURABILITY, &[]).await.map_err(failed)?;
+pub(super) async fn durability(client: &Client) -> Result<Outcome, Problem> {
+    let row = client.query_one(DURABILITY, &[]).await?;
     let value = |name| row.get::<_, String>(name);
     let [fsync, pages, commit] = ["fsync", "full_page_writes", "synchronous_commit"].map(value);
     Ok(judge(&fsync, &pages, &commit))
@@ -115,10 +92,6 @@ fn judge(fsync: &str, full_page_writes: &str, synchronous_commit: &str) -> Outco
             "a crash of the machine can undo a decrement whose objects are already deleted: turn both on",
         ),
     }
-}
-
-pub(super) fn failed(error: tokio_postgres::Error) -> anyhow::Error {
-    anyhow!("{}; {}", describe(&error), remedy(&error))
 }
 
 #[cfg(test)]

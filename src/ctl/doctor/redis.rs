@@ -1,13 +1,12 @@
 //! Checks Redis: that it answers, and that the claim lock can be taken, released and kept. Without Redis
 //! claims stay correct.
 
-use anyhow::Result;
-
 use super::finding::{Outcome, failure, left_out, ok, warning};
 use crate::{
     config::{Settings, WhenUnavailable},
     printable::printable,
-    redis::Redis,
+    problem::Problem,
+    redis::{Failure, Redis},
     worker::batch::Lock,
 };
 
@@ -17,17 +16,17 @@ const OLDEST: u32 = 7;
 pub(super) async fn answers(settings: &Settings) -> (Outcome, Option<Redis>) {
     let pool = match crate::redis::pool(settings) {
         Ok(pool) => pool,
-        Err(error) => return (Outcome::failed(&error), None),
+        Err(error) => return (Problem::from(error).into(), None),
     };
     match pool.ping().await {
         Ok(()) => (version(&pool).await, Some(pool)),
-        Err(reason) => (unavailable(settings, &reason), None),
+        Err(failure) => (unavailable(settings, &failure), None),
     }
 }
 
-fn unavailable(settings: &Settings, reason: &str) -> Outcome {
+fn unavailable(settings: &Settings, failure: &Failure) -> Outcome {
     let check = "check that it runs and that REDIS_URL or CLEANUP_REDIS_URL is right";
-    no_lock(settings, format!("it is unavailable: {reason}"), check)
+    no_lock(settings, format!("it is unavailable: {failure}"), check)
 }
 
 /// The outcome when workers cannot take the lock.
@@ -62,11 +61,11 @@ fn judge_version(version: &str) -> Outcome {
     }
 }
 
-/// Reads a section of INFO, or returns why that failed.
-async fn info(pool: &Redis, section: &str) -> Result<String, String> {
+/// Reads a section of INFO.
+async fn info(pool: &Redis, section: &str) -> Result<String, Failure> {
     let mut connection = pool.connection().await?;
     let info = redis::cmd("INFO").arg(section).query_async(&mut connection).await;
-    info.map_err(|error| pool.failed(&error))
+    info.map_err(|error| pool.failed(error))
 }
 
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
@@ -79,7 +78,7 @@ pub(super) async fn serves_the_lock(
     pool: &Redis,
     settings: &Settings,
     database: &str,
-) -> Result<Outcome> {
+) -> Result<Outcome, Problem> {
     // Where INFO is not allowed, the probe below decides.
     let replication = info(pool, "replication").await.unwrap_or_default();
     let cluster = info(pool, "cluster").await.unwrap_or_default();
@@ -131,7 +130,7 @@ fn wrong_kind(replication: &str, cluster: &str) -> Option<(String, &'static str)
 }
 
 /// Checks that Redis does not evict the claim lock when it runs out of memory.
-pub(super) async fn keeps_the_lock(pool: &Redis) -> Result<Outcome> {
+pub(super) async fn keeps_the_lock(pool: &Redis) -> Result<Outcome, Problem> {
     Ok(match info(pool, "memory").await {
         Ok(info) => judge_memory(&info),
         Err(reason) => left_out(format!("cannot read its memory settings: {reason}")),

@@ -1,22 +1,19 @@
 //! Checks that the login has every privilege that a worker needs. Without this check a missing one is
 //! found only when a run reaches the step that needs it.
 
-use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::{
-    finding::{Outcome, failure, left_out, ok},
-    postgres::failed,
-};
+use super::finding::{Outcome, failure, left_out, ok};
+use crate::problem::Problem;
 
 const RIGHTS: &str = sql!("doctor/rights");
 const LOGIN: &str = sql!("doctor/login");
 /// Missing privileges to name; the remedy is the same for all.
 const NAMED: usize = 3;
 
-pub(super) async fn rights(client: &Client) -> Result<Outcome> {
-    let login = client.query_one(LOGIN, &[]).await.map_err(failed)?;
-    let rights = client.query(RIGHTS, &[]).await.map_err(failed)?;
+pub(super) async fn rights(client: &Client) -> Result<Outcome, Problem> {
+    let login = client.query_one(LOGIN, &[]).await?;
+    let rights = client.query(RIGHTS, &[]).await?;
     if rights.is_empty() {
         return Ok(left_out("the schema does not exist"));
     }

@@ -1,19 +1,16 @@
 //! Checks the standbys: an acknowledged decrement must survive a failover, so one standby must be
 //! synchronous.
 
-use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::{
-    finding::{Outcome, failure, left_out, ok, warning},
-    postgres::failed,
-};
+use super::finding::{Outcome, failure, left_out, ok, warning};
+use crate::problem::Problem;
 
 const STANDBYS: &str = sql!("doctor/standbys");
 const SET: &str = "set synchronous_standby_names, for example to 'ANY 1 (*)'";
 
-pub(super) async fn synchronous(client: &Client) -> Result<Outcome> {
-    let row = client.query_one(STANDBYS, &[]).await.map_err(failed)?;
+pub(super) async fn synchronous(client: &Client) -> Result<Outcome, Problem> {
+    let row = client.query_one(STANDBYS, &[]).await?;
     Ok(judge(&Standbys::from(&row)))
 }
 

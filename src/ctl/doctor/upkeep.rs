@@ -3,20 +3,16 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
 use tokio_postgres::{Client, Row};
 
-use super::{
-    finding::{Outcome, failure, ok, warning},
-    postgres::failed,
-};
-use crate::{migrate, printable::printable};
+use super::finding::{Outcome, failure, ok, warning};
+use crate::{migrate, printable::printable, problem::Problem};
 
 const TRANSACTIONS: &str = sql!("doctor/transactions");
 const UPKEEP: &str = sql!("doctor/upkeep");
 
-pub(super) async fn indexes(client: &Client) -> Result<Outcome> {
-    let missing = migrate::missing_indexes(client).await.map_err(failed)?;
+pub(super) async fn indexes(client: &Client) -> Result<Outcome, Problem> {
+    let missing = migrate::missing_indexes(client).await?;
     Ok(match missing.is_empty() {
         true => ok("all exist and are valid"),
         false => failure(
@@ -27,8 +23,8 @@ pub(super) async fn indexes(client: &Client) -> Result<Outcome> {
 }
 
 /// Checks for constraints that the tables' owner added after the migration and that block the cleanup.
-pub(super) async fn blockers(client: &Client) -> Result<Outcome> {
-    let blockers = migrate::blockers(client).await.map_err(failed)?;
+pub(super) async fn blockers(client: &Client) -> Result<Outcome, Problem> {
+    let blockers = migrate::blockers(client).await?;
     Ok(match blockers.is_empty() {
         true => ok("no constraint blocks the cleanup"),
         false => {
@@ -37,8 +33,8 @@ pub(super) async fn blockers(client: &Client) -> Result<Outcome> {
     })
 }
 
-pub(super) async fn transactions(client: &Client, long: Duration) -> Result<Outcome> {
-    let row = client.query_one(TRANSACTIONS, &[&long.as_secs_f64()]).await.map_err(failed)?;
+pub(super) async fn transactions(client: &Client, long: Duration) -> Result<Outcome, Problem> {
+    let row = client.query_one(TRANSACTIONS, &[&long.as_secs_f64()]).await?;
     let oldest = row.get::<_, Option<String>>("who").zip(row.get("end_it"));
     Ok(judge_transactions(row.get("open"), row.get("oldest_s"), oldest, long))
 }
@@ -63,11 +59,11 @@ fn judge_transactions(
 }
 
 /// Reads the values that several checks use.
-pub(super) async fn upkeep(client: &Client) -> Result<Row> {
-    client.query_one(UPKEEP, &[]).await.map_err(failed)
+pub(super) async fn upkeep(client: &Client) -> Result<Row, Problem> {
+    Ok(client.query_one(UPKEEP, &[]).await?)
 }
 
-pub(super) async fn autovacuum(client: &Client) -> Result<Outcome> {
+pub(super) async fn autovacuum(client: &Client) -> Result<Outcome, Problem> {
     let row = upkeep(client).await?;
     let neglected: Option<String> = row.get("neglected");
     Ok(match (row.get("autovacuum"), neglected) {

@@ -1,18 +1,15 @@
 //! Checks for stuck work: expired leases, dead letters, unclaimable pastes, a pause.
 
-use anyhow::Result;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use super::{
-    finding::{Outcome, ok, warning},
-    postgres::failed,
-};
+use super::finding::{Outcome, ok, warning};
 use crate::{
     config::Settings,
     fleet,
     format::{counted, seconds, thousands},
     printable::printable,
+    problem::Problem,
 };
 
 const DEAD_WORKERS: &str = sql!("status/dead_workers");
@@ -38,9 +35,9 @@ impl From<&Row> for DeadWorker {
     }
 }
 
-pub(super) async fn claims(client: &Client, settings: &Settings) -> Result<Outcome> {
+pub(super) async fn claims(client: &Client, settings: &Settings) -> Result<Outcome, Problem> {
     let heartbeats = settings.worker.three_heartbeats().as_secs_f64();
-    let rows = client.query(DEAD_WORKERS, &[&heartbeats]).await.map_err(failed)?;
+    let rows = client.query(DEAD_WORKERS, &[&heartbeats]).await?;
     let dead: Vec<DeadWorker> = rows.iter().map(DeadWorker::from).collect();
     Ok(judge_claims(&dead, settings, &fleet::read(client).await?))
 }
@@ -75,8 +72,8 @@ fn judge_claims(dead: &[DeadWorker], settings: &Settings, fleet: &fleet::Fleet) 
     warning(found, format!("{then}; if it is certainly dead: {reset}"))
 }
 
-pub(super) async fn unclaimable(client: &Client) -> Result<Outcome> {
-    let row = client.query_one(UNCLAIMABLE, &[]).await.map_err(failed)?;
+pub(super) async fn unclaimable(client: &Client) -> Result<Outcome, Problem> {
+    let row = client.query_one(UNCLAIMABLE, &[]).await?;
     let Some(error) = row.get::<_, Option<String>>("error") else {
         return Ok(ok("none"));
     };
@@ -88,8 +85,8 @@ pub(super) async fn unclaimable(client: &Client) -> Result<Outcome> {
     ))
 }
 
-pub(super) async fn dead_letters(client: &Client) -> Result<Outcome> {
-    let row = client.query_one(DEAD_LETTERS, &[&COUNTED]).await.map_err(failed)?;
+pub(super) async fn dead_letters(client: &Client) -> Result<Outcome, Problem> {
+    let row = client.query_one(DEAD_LETTERS, &[&COUNTED]).await?;
     let Some(oldest) = row.get::<_, Option<String>>("oldest") else {
         return Ok(ok("none"));
     };
@@ -109,7 +106,7 @@ pub(super) async fn dead_letters(client: &Client) -> Result<Outcome> {
     ))
 }
 
-pub(super) async fn pause(client: &Client) -> Result<Outcome> {
+pub(super) async fn pause(client: &Client) -> Result<Outcome, Problem> {
     Ok(match fleet::read(client).await?.paused {
         None => ok("the fleet is not paused"),
         Some(reason) => warning(

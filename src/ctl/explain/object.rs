@@ -36,5 +36,5 @@ async fn exists(settings: &Settings, fleet: &Fleet, s3_key: &str) -> Result<bool
     if fleet.bucket.is_some() {
         fleet.clone().belongs_to(objects.bucket(), objects.prefix())?;
     }
-    objects.exists(s3_key).await.map_err(|reason| anyhow!(reason))
+    Ok(objects.exists(s3_key).await?)
 }

@@ -20,7 +20,10 @@ use uuid::Uuid;
 
 pub use self::error::ClaimError;
 use self::row_by_row::Found;
-use super::{Lock, OpenClaims, PgError, Tally, lock::LockOutcome};
+use super::{
+    Lock, OpenClaims, Tally,
+    lock::{LockError, LockOutcome},
+};
 use crate::{
     claim::{Claim, Fence, Paste, max_shared_attempts},
     config::Settings,
@@ -108,7 +111,7 @@ impl ClaimStep {
     }
 
     /// Checks that Redis would grant the lock.
-    pub async fn probe_lock(&self) -> Result<(), String> {
+    pub async fn probe_lock(&self) -> Result<(), LockError> {
         self.lock.probe().await.map(|_| ())
     }
 
@@ -116,19 +119,22 @@ impl ClaimStep {
     /// must stop.
     pub async fn run(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
         // Before the lock: no other worker waits for it while this one waits for a connection.
-        let mut client = answered::<_, PgError>(self.pool.get()).await?;
+        let mut client = answered::<_, ClaimError>(async { Ok(self.pool.get().await?) }).await?;
         let started = Instant::now();
         let lock = self.lock.acquire(&self.shutdown, wanted.until).await;
         let waited = started.elapsed();
         self.tally.lock_waited(waited);
-        match &lock {
+        let token = match lock {
             LockOutcome::Stopped => return Ok(None),
-            LockOutcome::Unavailable(reason) => return Err(ClaimError::NoLock(reason.clone())),
-            LockOutcome::Without(reason) => self.tally.lock_missing(reason),
-            LockOutcome::Held(_) => {}
-        }
+            LockOutcome::Unavailable(error) => return Err(ClaimError::NoLock(error)),
+            LockOutcome::Without(reason) => {
+                self.tally.lock_missing(&reason.to_string());
+                None
+            }
+            LockOutcome::Held(token) => Some(token),
+        };
         let mut claimed = self.claim_batch(&mut client, wanted).await;
-        if let LockOutcome::Held(token) = &lock {
+        if let Some(token) = &token {
             self.lock.release(token).await;
             if let Ok(Some(claim)) = &mut claimed {
                 (claim.lock_wait, claim.lock_hold) = (waited, started.elapsed() - waited);

@@ -13,11 +13,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use deadpool_postgres::Pool;
 
-use super::{OpenClaims, PgError, SLACK, fail_rows::BadRow};
+use super::{OpenClaims, SLACK, fail_rows::BadRow};
 use crate::{
     claim::{Claim, Decremented, StepError},
     objects::{Deleted, Objects},
-    postgres::{answered, describe_pool},
+    postgres::{PgError, answered},
 };
 
 const OTHER_SPELLINGS: &str = sql!("content/other_spellings");
@@ -94,7 +94,7 @@ impl DeleteObjectsStep {
             Ok::<_, PgError>((used, client.query(OTHER_SPELLINGS, &[&keys, &keys]).await?))
         };
         let found = answered(queries).await;
-        let (used, rows) = found.map_err(|error| StepError::Transient(describe_pool(&error)))?;
+        let (used, rows) = found.map_err(|error| StepError::Transient(error.to_string()))?;
         let used = used.iter().map(|row| {
             let key: String = row.get("s3_key");
             let why = format!("object {key:?} is kept: a content row uses this key again");

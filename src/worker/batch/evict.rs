@@ -8,7 +8,11 @@ use redis::Pipeline;
 use tracing::warn;
 
 use super::Tally;
-use crate::{claim::Claim, failpoint, redis::Redis};
+use crate::{
+    claim::Claim,
+    failpoint,
+    redis::{Failure, Redis},
+};
 
 const KEYS_PER_UNLINK: usize = 500;
 
@@ -52,8 +56,8 @@ impl EvictStep {
         }
     }
 
-    async fn send(&self, pipeline: &Pipeline) -> Result<(), String> {
+    async fn send(&self, pipeline: &Pipeline) -> Result<(), Failure> {
         let mut connection = self.redis.connection().await?;
-        pipeline.exec_async(&mut *connection).await.map_err(|error| self.redis.failed(&error))
+        pipeline.exec_async(&mut *connection).await.map_err(|error| self.redis.failed(error))
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     config::Settings,
     failpoint,
     format::counted,
-    postgres::{Target, describe},
+    postgres::{PgError, Target, describe},
     worker::report::RunRecord,
 };
 
@@ -76,7 +76,7 @@ impl Heartbeat {
         }
     }
 
-    async fn connect_and_send(&self, connection: &mut Option<Client>) -> Result<(), String> {
+    async fn connect_and_send(&self, connection: &mut Option<Client>) -> Result<(), PgError> {
         // A heartbeat that hangs must not keep expired claims from being dropped in time.
         let longest = self.interval.max(self.target.connect_timeout()).min(self.stuck_after / 2);
         let heartbeat = async {
@@ -89,8 +89,8 @@ impl Heartbeat {
             Ok::<_, tokio_postgres::Error>(())
         };
         match timeout(longest, heartbeat).await {
-            Ok(sent) => sent.map_err(|error| describe(&error)),
-            Err(_) => Err(format!("Postgres did not answer within {longest:?}")),
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(PgError::NoAnswer(longest)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{ErrorKind, RedisError, Script};
+use redis::{RedisError, Script};
 use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ use crate::{
     config::{Lock as Settings, WhenUnavailable},
     failpoint,
     mutex::Mutex,
-    redis::Redis,
+    redis::{Failure, Redis},
     shutdown::Shutdown,
     worker::report::Tally,
 };
@@ -55,15 +55,39 @@ pub struct Lock {
     tally: Arc<Tally>,
 }
 
+/// Why the lock cannot be taken or released.
+#[derive(thiserror::Error, Debug)]
+pub enum LockError {
+    #[error(
+        "{failure}; the lock needs a primary, and the rights to GET, SET, DEL, EVALSHA and SCRIPT \
+         LOAD on {key:?}"
+    )]
+    Refused { failure: Failure, key: String },
+    #[error("{0}")]
+    Unavailable(#[from] Failure),
+}
+
+/// Why a claim goes on without the lock.
+#[derive(thiserror::Error, Debug)]
+pub enum WithoutLock {
+    #[error(
+        "the lock {key:?} was not free for {}; `cleanupctl doctor` checks whether it expires",
+        humantime::format_duration(*.waited)
+    )]
+    NotFree { key: String, waited: Duration },
+    #[error("Redis is unavailable: {0}")]
+    NoRedis(LockError),
+}
+
 /// What became of the attempt to lock.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum LockOutcome {
     /// We hold it, by this token.
     Held(String),
     /// Go on without it, for this reason.
-    Without(String),
+    Without(WithoutLock),
     /// Redis is unavailable, and `lock.when_unavailable` is "wait".
-    Unavailable(String),
+    Unavailable(LockError),
     /// The run must stop, or its deadline is over.
     Stopped,
 }
@@ -118,16 +142,12 @@ impl Lock {
             let reason = match self.try_acquire(&token).await {
                 Ok(true) => return LockOutcome::Held(token),
                 Ok(false) if started.elapsed() >= self.ttl * MAX_WAIT_TTLS => {
-                    let longest = humantime::format_duration(self.ttl * MAX_WAIT_TTLS);
-                    return LockOutcome::Without(format!(
-                        "the lock {:?} was not free for {longest}; `cleanupctl doctor` checks \
-                         whether it expires",
-                        self.key
-                    ));
+                    let (key, waited) = (self.key.clone(), self.ttl * MAX_WAIT_TTLS);
+                    return LockOutcome::Without(WithoutLock::NotFree { key, waited });
                 }
                 Ok(false) => None,
                 Err(reason) if self.when_unavailable == WhenUnavailable::Proceed => {
-                    return LockOutcome::Without(format!("Redis is unavailable: {reason}"));
+                    return LockOutcome::Without(WithoutLock::NoRedis(reason));
                 }
                 // The run decides how long to go on like this.
                 Err(reason) if started.elapsed() >= self.ttl => {
@@ -151,18 +171,18 @@ impl Lock {
 
     /// Checks that Redis would grant and release the lock, and returns whether it is free. Leaves nothing
     /// behind.
-    pub async fn probe(&self) -> Result<bool, String> {
+    pub async fn probe(&self) -> Result<bool, LockError> {
         self.take(&Uuid::new_v4().to_string(), Duration::ZERO).await
     }
 
     /// Returns whether the lock is taken and has no TTL: then no worker has taken it, and it stays.
-    pub async fn never_expires(&self) -> Result<bool, String> {
+    pub async fn never_expires(&self) -> Result<bool, Failure> {
         let mut connection = self.redis.connection().await?;
         let ttl = redis::cmd("PTTL").arg(&self.key).query_async::<i64>(&mut connection).await;
-        ttl.map(|ttl| ttl == NO_TTL).map_err(|error| self.redis.failed(&error))
+        ttl.map(|ttl| ttl == NO_TTL).map_err(|error| self.redis.failed(error))
     }
 
-    async fn try_acquire(&self, token: &str) -> Result<bool, String> {
+    async fn try_acquire(&self, token: &str) -> Result<bool, LockError> {
         let taken = self.take(token, self.ttl).await?;
         if taken {
             failpoint::reached("lock.taken");
@@ -170,7 +190,7 @@ impl Lock {
         Ok(taken)
     }
 
-    async fn take(&self, token: &str, ttl: Duration) -> Result<bool, String> {
+    async fn take(&self, token: &str, ttl: Duration) -> Result<bool, LockError> {
         let mut connection = self.redis.connection().await?;
         failpoint::reached("lock.before_taking");
         let left_behind = self.left_behind().clone();
@@ -187,24 +207,18 @@ impl Lock {
             Err(_) if left_behind.is_empty() => token.to_string(),
             Err(_) => left_behind,
         };
-        taken.map_err(|error| self.refused(&error))
+        taken.map_err(|error| self.failed(error))
     }
 
     fn left_behind(&self) -> MutexGuard<'_, String> {
         self.left_behind.lock()
     }
 
-    /// Describes why there is no lock. An error that Redis returned is about the rights of the login, or
-    /// about the kind of server.
-    fn refused(&self, error: &RedisError) -> String {
-        let reason = self.redis.failed(error);
-        match error.kind() {
-            ErrorKind::Server(_) | ErrorKind::Extension => format!(
-                "{reason}; the lock needs a primary, and the rights to GET, SET, DEL, EVALSHA and \
-                 SCRIPT LOAD on {:?}",
-                self.key
-            ),
-            _ => reason,
+    fn failed(&self, error: RedisError) -> LockError {
+        let failure = self.redis.failed(error);
+        match failure.is_refusal() {
+            true => LockError::Refused { failure, key: self.key.clone() },
+            false => LockError::Unavailable(failure),
         }
     }
 
@@ -213,7 +227,7 @@ impl Lock {
     pub async fn release(&self, token: &str) {
         let mut connection = match self.redis.connection_without_cooldown().await {
             Ok(connection) => connection,
-            Err(reason) => return self.leave_behind(token, &reason),
+            Err(failure) => return self.leave_behind(token, failure.into()),
         };
         failpoint::reached("lock.before_releasing");
         let released = Script::new(COMPARE_AND_DELETE)
@@ -230,11 +244,11 @@ impl Lock {
                 self.key,
                 humantime::format_duration(self.ttl)
             ),
-            Err(error) => self.leave_behind(token, &self.refused(&error)),
+            Err(error) => self.leave_behind(token, self.failed(error)),
         }
     }
 
-    fn leave_behind(&self, token: &str, reason: &str) {
+    fn leave_behind(&self, token: &str, reason: LockError) {
         *self.left_behind() = token.to_string();
         let (key, ttl) = (&self.key, self.ttl);
         warn!("could not release the claim lock {key:?}, which expires within {ttl:?}: {reason}");

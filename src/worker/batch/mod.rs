@@ -39,7 +39,7 @@ use self::{
 };
 pub use self::{lock::Lock, open_claims::OpenClaims};
 use super::{
-    PgError, Worker,
+    Worker,
     report::{PhaseTimes, Tally, summary::ms},
 };
 use crate::{

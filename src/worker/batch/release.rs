@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::{OpenClaims, PgError, Tally};
+use super::{OpenClaims, Tally};
 use crate::{
     backoff::backoff,
     claim::{
@@ -23,7 +23,7 @@ use crate::{
     failpoint,
     format::counted,
     mutex::Mutex,
-    postgres::{answered, describe, describe_pool, is_permanent},
+    postgres::{PgError, answered},
 };
 
 const OWN_CLAIM: &str = sql!("claim/lock_own");
@@ -32,6 +32,18 @@ const OPEN_CLAIMS: &str = sql!("claim/of_worker");
 /// A claim that cannot be released within this is left until the dependencies are available again,
 /// or until the end of the run: see [`Release::everything`].
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why claims stay open at the end of a run.
+#[derive(thiserror::Error, Debug)]
+#[error(
+    "could not release the open claims: {cause}; the watchdog resets them after {} \
+     (watchdog.stuck_after)",
+    humantime::format_duration(*.stuck_after)
+)]
+pub(in crate::worker) struct LeftOpen {
+    cause: StepError,
+    stuck_after: Duration,
+}
 
 /// Releases claims of one worker.
 pub(in crate::worker) struct Release {
@@ -73,7 +85,7 @@ impl Release {
         let give_up = Instant::now() + TIMEOUT;
         let mut tries = 0;
         loop {
-            let (reason, permanent) = match answered(self.try_release(fence, why)).await {
+            let error = match answered(self.try_release(fence, why)).await {
                 Ok(reset) => {
                     // None: the claim was finished or reset already.
                     if reset.claims > 0 {
@@ -86,17 +98,10 @@ impl Release {
                     }
                     return Ok(reset);
                 }
-                Err(error) => {
-                    let permanent =
-                        matches!(&error, PgError::Backend(error) if is_permanent(error));
-                    (describe_pool(&error), permanent)
-                }
+                Err(error) => error,
             };
-            if permanent {
-                return Err(StepError::Permanent(reason));
-            }
-            if Instant::now() >= give_up {
-                return Err(StepError::Transient(reason));
+            if error.is_permanent() || Instant::now() >= give_up {
+                return Err(error.into());
             }
             tokio::time::sleep(backoff(tries)).await;
             tries += 1;
@@ -123,11 +128,7 @@ impl Release {
     pub async fn unconfirmed(&self) -> Result<usize, StepError> {
         // A batch that ends meanwhile may add another one, which this query does not see.
         let searched_for = self.open.unconfirmed();
-        let unknown = answered(self.unknown_claims()).await;
-        let unknown = unknown.map_err(|error| match &error {
-            PgError::Backend(cause) if is_permanent(cause) => StepError::Permanent(describe(cause)),
-            error => StepError::Transient(describe_pool(error)),
-        })?;
+        let unknown = answered(self.unknown_claims()).await?;
         for claim in &unknown {
             warn!(
                 claim,
@@ -149,15 +150,14 @@ impl Release {
 
     /// Releases what is left at the end of a run. A claim that stays open can only be reset by the watchdog,
     /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, but
-    /// after a signal only for `worker.grace_period`. The error is why it gave up.
-    pub async fn everything(&self, stop: &CancellationToken) -> Result<(), String> {
+    /// after a signal only for `worker.grace_period`.
+    pub async fn everything(&self, stop: &CancellationToken) -> Result<(), LeftOpen> {
         let stuck_after = self.settings.watchdog.stuck_after;
         let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);
         loop {
-            let Err(failure) = self.unconfirmed().await else {
+            let Err(cause) = self.unconfirmed().await else {
                 return Ok(());
             };
-            let reason = failure.to_string();
             if self.open.unconfirmed() == 0 {
                 return Ok(());
             }
@@ -166,19 +166,14 @@ impl Release {
                 let grace = humantime::format_duration(self.settings.worker.grace_period);
                 warn!(
                     "waiting to release open claims before exit, for at most {longest} ({grace} \
-                     after SIGTERM): {reason}"
+                     after SIGTERM): {cause}"
                 );
             }
             if stop.is_cancelled() {
                 give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);
             }
-            let permanent = matches!(failure, StepError::Permanent(_));
-            if permanent || Instant::now() >= give_up {
-                let stuck_after = humantime::format_duration(stuck_after);
-                return Err(format!(
-                    "could not release the open claims: {reason}; the watchdog resets them after \
-                     {stuck_after} (watchdog.stuck_after)"
-                ));
+            if matches!(cause, StepError::Permanent(_)) || Instant::now() >= give_up {
+                return Err(LeftOpen { cause, stuck_after });
             }
             tokio::select! {
                 () = tokio::time::sleep(backoff(tries)) => {}

@@ -7,15 +7,14 @@ use deadpool_postgres::Pool;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::PgError;
 use crate::{
     backoff::backoff,
     claim::{DatabaseFault, Decremented, Fence, LeaseLost, PendingDelete, StepError},
     mutex::Mutex,
     postgres::{
-        Fault, answered,
+        PgError, answered,
         bisect::{ApplyError, Failed, Refusal},
-        describe_pool, forget_statements, is_permanent,
+        forget_statements,
     },
 };
 
@@ -77,17 +76,13 @@ impl TryError {
     fn may_be_a_row(&self) -> bool {
         match self {
             Self::Unaccounted => true,
-            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
-            Self::NotFenced
-            | Self::Database(_)
-            | Self::Brake(_)
-            | Self::Release(_)
-            | Self::Postgres(_) => false,
+            Self::Postgres(error) => error.may_be_a_row(),
+            Self::NotFenced | Self::Database(_) | Self::Brake(_) | Self::Release(_) => false,
         }
     }
 
     fn is_permanent(&self) -> bool {
-        matches!(self, Self::Postgres(PgError::Backend(error)) if is_permanent(error))
+        matches!(self, Self::Postgres(error) if error.is_permanent())
     }
 
     /// Returns the error of the step, if another try would not help.
@@ -112,7 +107,7 @@ impl TryError {
             }
             Self::Database(fault) => fault.to_string(),
             Self::Brake(reason) | Self::Release(reason) => reason.clone(),
-            Self::Postgres(error) => describe_pool(error),
+            Self::Postgres(error) => error.to_string(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Stats;
-use crate::worker::{PgError, Worker};
+use crate::{postgres::PgError, worker::Worker};
 
 const LEFT: &str = sql!("run/remaining");
 const STILL_FAILED: &str = sql!("run/count_still_failed");

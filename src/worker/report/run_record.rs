@@ -15,8 +15,8 @@ use super::{Stats, StoppedBecause, Summary, Tally};
 use crate::{
     config::Settings,
     objects::{Objects, ObjectsError},
-    postgres::Target,
-    worker::{PgError, start::NotReady},
+    postgres::{PgError, Target},
+    worker::start::NotReady,
 };
 
 const RECORD: &str = sql!("run/record");

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     claim::{Claim, must_run_alone},
     format::counted,
-    postgres::{answered, bisect::IN_A_ROW, describe_pool},
+    postgres::{answered, bisect::IN_A_ROW},
     worker::{
         Worker,
         batch::{
@@ -166,7 +166,7 @@ impl Drain {
         let next = match answered(next_due(&self.worker)).await {
             Ok(next) => next,
             Err(error) => {
-                self.outage.begin(describe_pool(&error));
+                self.outage.begin(error.to_string());
                 return None;
             }
         };
@@ -204,7 +204,7 @@ impl Drain {
             }
             Ok(0) => match answered(nothing_due(&self.worker)).await {
                 Ok(stop) => return Some(stop),
-                Err(error) => self.outage.begin(describe_pool(&error)),
+                Err(error) => self.outage.begin(error.to_string()),
             },
             Ok(_) => {}
             Err(error) => self.outage.begin(error.to_string()),
@@ -240,8 +240,8 @@ impl Drain {
             Ok(BatchEnd::Finished { rows, all_left }) => {
                 self.every_paste_fails.batch_finished(rows);
                 self.outage.batch_finished(rows);
-                if let Err(reason) = self.fruitless.batch_finished(rows, all_left) {
-                    self.fail(reason);
+                if let Err(error) = self.fruitless.batch_finished(rows, all_left) {
+                    self.fail(error.to_string());
                 }
             }
             Ok(BatchEnd::LeaseLost) => {}

@@ -25,6 +25,14 @@ pub(super) struct Fruitless {
 /// Another program may reset the pastes of a batch or two by hand.
 const MOST_LEFT_IN_A_ROW: u32 = 20;
 
+/// Something takes the pastes of every batch away.
+#[derive(thiserror::Error, Debug)]
+#[error(
+    "all pastes of {MOST_LEFT_IN_A_ROW} batches in a row left their claims before they were deleted: a \
+     trigger on pastes or another program resets them; `cleanupctl doctor` lists the triggers"
+)]
+pub(super) struct AlwaysLeft;
+
 impl Fruitless {
     pub fn batch_started(&mut self, claim: &Claim) {
         let first = *self.first_claimed_at.get_or_insert(claim.claimed_at);
@@ -35,7 +43,7 @@ impl Fruitless {
 
     /// Returns an error if pastes leave their claims again and again: they are due at once, so the run
     /// would claim them without end.
-    pub fn batch_finished(&mut self, rows: usize, all_left: bool) -> Result<(), String> {
+    pub fn batch_finished(&mut self, rows: usize, all_left: bool) -> Result<(), AlwaysLeft> {
         match rows {
             0 => drop(self.since.get_or_insert_with(Instant::now)),
             _ => self.forget(),
@@ -43,11 +51,7 @@ impl Fruitless {
         self.left_in_a_row = if all_left { self.left_in_a_row + 1 } else { 0 };
         match self.left_in_a_row < MOST_LEFT_IN_A_ROW {
             true => Ok(()),
-            false => Err(format!(
-                "all pastes of {MOST_LEFT_IN_A_ROW} batches in a row left their claims before they were \
-                 deleted: a trigger on pastes or another program resets them; `cleanupctl doctor` lists \
-                 the triggers"
-            )),
+            false => Err(AlwaysLeft),
         }
     }
 

@@ -23,7 +23,7 @@ use tracing::warn;
 
 use self::{drain::Drain, in_flight::out_of_time, next_due::stranded, stop::Stop};
 use super::{
-    PgError, Worker,
+    Worker,
     report::{
         Left, Summary,
         left::{failed_and_left, left},
@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     format::counted,
-    postgres::{answered, describe_pool},
+    postgres::{PgError, answered},
     watchdog::{self, Depth, SweepError},
 };
 
@@ -69,7 +69,7 @@ impl Worker {
         if summary.left.is_some()
             && let Err(error) = answered(self.record.write_end(&self.pool, &summary)).await
         {
-            warn!("could not record the end of this run: {}", describe_pool(&error));
+            warn!("could not record the end of this run: {error}");
         }
         summary
     }
@@ -135,7 +135,7 @@ impl Worker {
             ));
         }
         if let Some(reason) = left_open {
-            summary.fail(reason);
+            summary.fail(reason.to_string());
         }
         summary
     }

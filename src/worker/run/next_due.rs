@@ -9,7 +9,8 @@ use super::stop::Stop;
 use crate::{
     fleet::{self, stranded::Stranded},
     format::counted,
-    worker::{PgError, Worker, report::StoppedBecause},
+    postgres::PgError,
+    worker::{Worker, report::StoppedBecause},
 };
 
 const NEXT_DUE: &str = sql!("run/next_due");

@@ -8,7 +8,9 @@ use tracing::{info, warn};
 
 use crate::{
     backoff::backoff,
+    claim::StepError,
     config::WhenUnavailable,
+    objects::ObjectsError,
     worker::{Worker, batch::claim::ClaimError},
 };
 
@@ -24,6 +26,23 @@ pub(super) struct Outage {
     checks: u32,
     /// The reason that was logged last: each is logged once.
     logged: Option<String>,
+}
+
+/// The timeout of an outage is over.
+#[derive(thiserror::Error, Debug)]
+#[error("gave up after {} without a finished batch: {reason}", humantime::format_duration(*.timeout))]
+pub(super) struct GaveUp {
+    timeout: Duration,
+    reason: String,
+}
+
+/// What a check found to be unavailable.
+#[derive(thiserror::Error, Debug)]
+#[error(transparent)]
+pub(super) enum Unavailable {
+    Postgres(#[from] StepError),
+    Redis(#[from] ClaimError),
+    S3(#[from] ObjectsError),
 }
 
 impl Outage {
@@ -56,14 +75,13 @@ impl Outage {
         self.reason.clone().or_else(store)
     }
 
-    /// Returns how long to wait before the next check; the error: the timeout is over. The timeout counts
+    /// Returns how long to wait before the next check. The timeout counts
     /// from the first error to the next finished batch: a dependency that answers a probe but fails every
     /// batch does not work.
-    pub fn next_check(&mut self, reason: &str, timeout: Duration) -> Result<Duration, String> {
+    pub fn next_check(&mut self, reason: &str, timeout: Duration) -> Result<Duration, GaveUp> {
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() >= timeout {
-            let timeout = humantime::format_duration(timeout);
-            return Err(format!("gave up after {timeout} without a finished batch: {reason}"));
+            return Err(GaveUp { timeout, reason: reason.into() });
         }
         let pause = backoff(self.checks + 2).min(timeout);
         if self.logged.as_deref() != Some(reason) {
@@ -75,8 +93,8 @@ impl Outage {
     }
 
     /// Notes the result of a check.
-    pub fn checked(&mut self, worker: &Worker, result: Result<(), String>) {
-        self.reason = result.err();
+    pub fn checked(&mut self, worker: &Worker, result: Result<(), Unavailable>) {
+        self.reason = result.err().map(|error| error.to_string());
         if self.reason(worker).is_none() {
             let checked = match worker.settings.lock.when_unavailable {
                 WhenUnavailable::Proceed => "Postgres and S3",
@@ -90,11 +108,10 @@ impl Outage {
 
 /// Checks that Postgres, S3 and, if the settings wait for it, Redis are available. Also releases
 /// unconfirmed claims.
-pub(super) async fn check_dependencies(worker: &Worker) -> Result<(), String> {
-    worker.release_unconfirmed().await.map_err(|error| error.to_string())?;
+pub(super) async fn check_dependencies(worker: &Worker) -> Result<(), Unavailable> {
+    worker.release_unconfirmed().await?;
     if worker.settings.lock.when_unavailable == WhenUnavailable::Wait {
-        let probed = worker.steps.claim.probe_lock().await;
-        probed.map_err(|reason| ClaimError::NoLock(reason).to_string())?;
+        worker.steps.claim.probe_lock().await.map_err(ClaimError::NoLock)?;
     }
-    worker.objects.probe().await.map_err(|error| error.to_string())
+    Ok(worker.objects.probe().await?)
 }

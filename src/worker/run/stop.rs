@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     fleet,
-    postgres::{describe_pool, is_permanent},
-    worker::{PgError, Worker, report::StoppedBecause},
+    postgres::PgError,
+    worker::{Worker, report::StoppedBecause},
 };
 
 const PAUSE_CHECK: Duration = Duration::from_secs(2);
@@ -82,8 +82,7 @@ impl StopChecks {
         let Some(checked) = in_flight.unless_stopped(check).await else {
             return is_over(worker, options).map_or(Braked::GoOn, Braked::Stop);
         };
-        let too_long = |_| PgError::Timeout(deadpool_postgres::TimeoutType::Recycle);
-        match checked.map_err(too_long).flatten() {
+        match checked.map_err(|_| PgError::NoAnswer(BRAKE_WITHIN)).flatten() {
             Ok(reason) => {
                 let pause = BRAKE_CHECK.max(started.elapsed() * BRAKE_SHARE);
                 self.next_brake_check = Some(Instant::now() + pause);
@@ -91,12 +90,10 @@ impl StopChecks {
                 reason.map_or(Braked::GoOn, stop)
             }
             Err(error) => {
-                let reason = format!("the safety check failed: {}", describe_pool(&error));
-                match &error {
-                    PgError::Backend(cause) if is_permanent(cause) => {
-                        Braked::Stop((StoppedBecause::Failed, Some(reason)))
-                    }
-                    _ => Braked::Unknown(reason),
+                let reason = format!("the safety check failed: {error}");
+                match error.is_permanent() {
+                    true => Braked::Stop((StoppedBecause::Failed, Some(reason))),
+                    false => Braked::Unknown(reason),
                 }
             }
         }

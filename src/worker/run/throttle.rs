@@ -8,11 +8,8 @@ use tracing::{debug, info, warn};
 
 use super::in_flight::InFlight;
 use crate::{
-    config::Throttle as Settings,
-    format::counted,
-    postgres::describe_pool,
-    printable::printable,
-    worker::{PgError, Worker},
+    config::Throttle as Settings, format::counted, postgres::PgError, printable::printable,
+    worker::Worker,
 };
 
 const REPLICA_LAG: &str = sql!("run/replica_lag");
@@ -124,7 +121,7 @@ impl Throttle {
         let (hidden, lag) = match read {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
-                debug!("could not read the lag of the standbys: {}", describe_pool(&error));
+                debug!("could not read the lag of the standbys: {error}");
                 (0, None)
             }
             Err(_) => {

@@ -1,18 +1,20 @@
 //! The errors of a claim.
 
+use deadpool_postgres::PoolError;
+
 use crate::{
     claim::DatabaseFault,
     fleet::OtherBucket,
     migrate::SchemaError,
-    postgres::{Fault, Unreadable, describe_pool, is_permanent},
-    worker::PgError,
+    postgres::{PgError, Unreadable},
+    worker::batch::lock::LockError,
 };
 
 /// Why nothing was claimed.
 #[derive(thiserror::Error, Debug)]
 pub enum ClaimError {
     /// The claim may have been committed; if so, it is an unconfirmed claim.
-    #[error("claiming failed: {}", describe_pool(.0))]
+    #[error("claiming failed: {0}")]
     Postgres(#[from] PgError),
     /// The database was migrated while this worker ran.
     #[error(transparent)]
@@ -40,7 +42,7 @@ pub enum ClaimError {
     #[error("claiming failed: {0}")]
     Database(DatabaseFault),
     #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
-    NoLock(String),
+    NoLock(LockError),
 }
 
 impl From<tokio_postgres::Error> for ClaimError {
@@ -49,24 +51,30 @@ impl From<tokio_postgres::Error> for ClaimError {
     }
 }
 
+impl From<PoolError> for ClaimError {
+    fn from(error: PoolError) -> Self {
+        Self::Postgres(error.into())
+    }
+}
+
 impl ClaimError {
     /// Returns whether waiting cannot help: a missing privilege, for example, or another schema.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Postgres(PgError::Backend(error)) => is_permanent(error),
+            Self::Postgres(error) => error.is_permanent(),
             Self::Schema(_)
             | Self::Bucket(_)
             | Self::Unreadable(_)
             | Self::Database(_)
             | Self::Retimed => true,
-            Self::Postgres(_) | Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
+            Self::NoLock(_) | Self::Swallowed | Self::Waiting(_) => false,
         }
     }
 
     /// Returns whether single rows may be the cause, so that a claim row by row is worthwhile.
     pub(super) fn may_be_a_row(&self) -> bool {
         match self {
-            Self::Postgres(PgError::Backend(error)) => Fault::of(error) != Fault::Transient,
+            Self::Postgres(error) => error.may_be_a_row(),
             Self::Swallowed => true,
             _ => false,
         }

@@ -64,7 +64,7 @@ impl Drain {
         let timeout = self.worker.settings.worker.outage_timeout;
         let pause = match self.outage.next_check(&reason, timeout) {
             Ok(pause) => pause,
-            Err(gave_up) => return Some((StoppedBecause::Failed, Some(gave_up))),
+            Err(gave_up) => return Some((StoppedBecause::Failed, Some(gave_up.to_string()))),
         };
         self.wait_for("dependency_unavailable", &reason, pause).await;
         forget_statements(&self.worker.pool);
