@@ -12,7 +12,7 @@ mod growth;
 mod limit;
 mod literal;
 #[allow(dead_code, reason = "the tests use the rest")]
-#[path = "../../tests/support/memory_s3.rs"]
+#[path = "../../tests/support/memory_s3/mod.rs"]
 mod memory_s3;
 mod picture;
 mod plans;
@@ -31,6 +31,7 @@ use round_trips::RoundTrips;
 use stage::Stage;
 use stub::Stub;
 
+/// What can fail in a benchmark.
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 const SLOW: Duration = Duration::from_millis(150);

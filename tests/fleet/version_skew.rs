@@ -1,6 +1,6 @@
 //! Programs of the last version on a database of the next one: a program that runs during the
 //! migration finishes its open batch, changes nothing more, and reports why. (A program that starts
-//! later is refused at once: see `start_errors.rs`.)
+//! later is refused at once: see `start_errors/schema.rs`.)
 
 use crate::support::{mid_run::run_with_change, *};
 
