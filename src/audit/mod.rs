@@ -57,7 +57,7 @@ pub use self::{
     sample::{Sample, sample},
 };
 use crate::{
-    backoff::backoff,
+    backoff::Retries,
     config::Settings,
     objects::Objects,
     postgres::{Target, describe},
@@ -268,8 +268,8 @@ impl Audit {
 
     /// Connects again, or returns the error that lost the connection.
     async fn reconnect(&mut self, lost: AuditError) -> Result<(), AuditError> {
-        let give_up = Instant::now() + RECONNECT_WITHIN;
-        for tries in 1.. {
+        let mut retries = Retries::within(RECONNECT_WITHIN);
+        loop {
             match connect(&self.target).await {
                 Ok(db) => {
                     self.db = db;
@@ -277,11 +277,10 @@ impl Audit {
                     let checked = check(&self.db, &self.objects).await;
                     return checked.map_err(|error| AuditError::Refused(format!("{error:#}")));
                 }
-                Err(_) if Instant::now() < give_up => tokio::time::sleep(backoff(tries)).await,
-                Err(_) => break,
+                Err(_) if retries.are_over() => return Err(lost),
+                Err(_) => retries.pause().await,
             }
         }
-        Err(lost)
     }
 
     fn note(&mut self, finding: Finding) {

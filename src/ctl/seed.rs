@@ -23,6 +23,7 @@ use tokio::time::{Instant, interval_at};
 use uuid::Uuid;
 
 use crate::{
+    backoff::Retries,
     cli::{Format, print, print_note},
     config::{ConfigError, Settings},
     fleet,
@@ -38,6 +39,8 @@ const WRITERS: usize = 16;
 const DAY_S: f64 = 86_400.0;
 /// 20,000 pastes take half a minute.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// An upload that fails is retried for this long.
+const UPLOAD_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Args, Debug)]
 pub(super) struct Seed {
@@ -239,17 +242,17 @@ impl Writer {
 
     async fn upload(&self, key: &str, body: &[u8]) -> Result<()> {
         let (client, bucket) = (self.objects.client(), self.objects.bucket());
-        for tries in 0.. {
+        let mut retries = Retries::within(UPLOAD_WITHIN);
+        loop {
             let put = client.put_object().bucket(bucket).key(key);
             match put.body(ByteStream::from(body.to_vec())).send().await {
-                Ok(_) => break,
-                Err(error) if tries >= 5 => {
+                Ok(_) => return Ok(()),
+                Err(error) if retries.are_over() => {
                     bail!("cannot upload an object to S3: {}", reason(error));
                 }
-                Err(_) => tokio::time::sleep(crate::backoff::backoff(tries)).await,
+                Err(_) => retries.pause().await,
             }
         }
-        Ok(())
     }
 }
 

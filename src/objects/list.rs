@@ -14,15 +14,16 @@ use aws_sdk_s3::{
     types::EncodingType,
 };
 use percent_encoding::percent_decode_str;
-use tokio::time::Instant;
 
 use super::{Action, Objects, ObjectsError, classify::CallError};
-use crate::{backoff::backoff, mutex::Mutex};
+use crate::{backoff::Retries, mutex::Mutex};
 
 /// An object as the listing shows it.
 #[derive(Debug, Clone)]
 pub struct Listed {
+    /// The full key, with the prefix.
     pub key: String,
+    /// The size; 0 if the store does not name it.
     pub bytes: u64,
     /// Time of the last change by the store's clock, in seconds since 1970.
     pub modified_s: Option<i64>,
@@ -31,6 +32,7 @@ pub struct Listed {
 /// One page of the listing.
 #[derive(Debug)]
 pub struct Page {
+    /// In the store's own order. An empty page need not be the last one.
     pub objects: Vec<Listed>,
     /// Where the next page begins; `None` after the last one.
     pub next: Option<Start>,
@@ -64,18 +66,14 @@ impl Objects {
         start: &Start,
         most: usize,
     ) -> Result<Page, ObjectsError> {
-        let give_up = Instant::now() + self.deadline;
-        for tries in 1.. {
-            let pause = backoff(tries);
+        let mut retries = Retries::within(self.deadline);
+        loop {
             match self.try_list(prefix, start, most).await {
                 Ok(page) => return Ok(page),
-                Err(CallError::Retry { .. }) if Instant::now() + pause < give_up => {
-                    tokio::time::sleep(pause).await;
-                }
+                Err(CallError::Retry { .. }) if !retries.are_over() => retries.pause().await,
                 Err(error) => return Err(self.error(error, Action::List)),
             }
         }
-        unreachable!("the loop returns after the deadline")
     }
 
     async fn try_list(&self, prefix: &str, start: &Start, most: usize) -> Result<Page, CallError> {

@@ -9,10 +9,7 @@ use std::sync::{
 
 use anyhow::{Context, Result};
 use chrono::Utc;
-use tokio::{
-    sync::mpsc::{Sender, channel},
-    time::{Instant, sleep},
-};
+use tokio::sync::mpsc::{Sender, channel};
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tracing::{error, info, warn};
 
@@ -22,7 +19,7 @@ use super::{
     report::{Summary, run_record::record_failed_start},
     run::Options,
 };
-use crate::{backoff::backoff, config::Settings, shutdown::Shutdown};
+use crate::{backoff::Retries, config::Settings, shutdown::Shutdown};
 
 /// Runs on every tick until a signal stops it. A tick during a run is skipped.
 pub async fn schedule(
@@ -66,23 +63,22 @@ fn log_next_run(settings: &Settings) {
 
 /// The next tick may be a day away: a dependency that is unavailable now is waited for.
 async fn start(settings: &Arc<Settings>, shutdown: &Shutdown) -> Result<Arc<Worker>> {
-    let (give_up, mut tries) = (Instant::now() + settings.worker.outage_timeout, 0);
+    let mut retries = Retries::within(settings.worker.outage_timeout);
     loop {
         let failure = match Worker::start(Arc::clone(settings), shutdown.clone()).await {
             Ok(worker) => return Ok(worker),
             Err(failure) => failure,
         };
-        if Instant::now() >= give_up || shutdown.stop.is_cancelled() {
+        if retries.are_over() || shutdown.stop.is_cancelled() {
             return Err(failure);
         }
-        if tries == 0 {
+        if retries.none_yet() {
             warn!("the scheduled run cannot start yet, retrying: {failure:#}");
         }
         tokio::select! {
-            () = sleep(backoff(tries)) => {}
+            () = retries.pause() => {}
             () = shutdown.stop.cancelled() => {}
         }
-        tries += 1;
     }
 }
 

@@ -7,14 +7,13 @@ use std::{
 };
 
 use deadpool_postgres::Pool;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::{OpenClaims, Tally};
 use crate::{
-    backoff::backoff,
+    backoff::Retries,
     claim::{
         Fence, StepError,
         reset::{LockedClaim, Reset, ResetReason, reset},
@@ -57,7 +56,7 @@ pub(in crate::worker) struct Release {
 }
 
 impl Release {
-    pub fn new(
+    pub(crate) fn new(
         id: Uuid,
         pool: Pool,
         settings: Arc<Settings>,
@@ -68,22 +67,25 @@ impl Release {
     }
 
     /// Releases the claim, unless it was finished or reset already. Costs its rows no attempt.
-    pub async fn release(&self, fence: Fence, reason: &str) -> Result<Reset, StepError> {
+    pub(crate) async fn release(&self, fence: Fence, reason: &str) -> Result<Reset, StepError> {
         self.because(fence, ResetReason::Released(reason)).await
     }
 
     /// After a batch panicked: its rows count an attempt, as if the worker had died.
-    pub async fn panicked(&self, fence: Fence) -> Result<Reset, StepError> {
+    pub(crate) async fn panicked(&self, fence: Fence) -> Result<Reset, StepError> {
         self.because(fence, ResetReason::LeaseExpired).await
     }
 
     /// Retries for up to 10 s while Postgres is unavailable.
-    pub async fn because(&self, fence: Fence, why: ResetReason<'_>) -> Result<Reset, StepError> {
+    pub(crate) async fn because(
+        &self,
+        fence: Fence,
+        why: ResetReason<'_>,
+    ) -> Result<Reset, StepError> {
         if let ResetReason::Brake(_) = why {
             self.braked().insert(fence.claim);
         }
-        let give_up = Instant::now() + TIMEOUT;
-        let mut tries = 0;
+        let mut retries = Retries::within(TIMEOUT);
         loop {
             let error = match answered(self.try_release(fence, why)).await {
                 Ok(reset) => {
@@ -100,11 +102,10 @@ impl Release {
                 }
                 Err(error) => error,
             };
-            if error.is_permanent() || Instant::now() >= give_up {
+            if error.is_permanent() || retries.are_over() {
                 return Err(error.into());
             }
-            tokio::time::sleep(backoff(tries)).await;
-            tries += 1;
+            retries.pause().await;
         }
     }
 
@@ -125,7 +126,7 @@ impl Release {
     /// Releases unconfirmed claims: those whose commit was not answered, or that could not be released.
     /// Waits for the old backend, then releases every open claim of this worker that is not in
     /// [`OpenClaims`]. Returns their number.
-    pub async fn unconfirmed(&self) -> Result<usize, StepError> {
+    pub(crate) async fn unconfirmed(&self) -> Result<usize, StepError> {
         // A batch that ends meanwhile may add another one, which this query does not see.
         let searched_for = self.open.unconfirmed();
         let unknown = answered(self.unknown_claims()).await?;
@@ -151,9 +152,9 @@ impl Release {
     /// Releases what is left at the end of a run. A claim that stays open can only be reset by the watchdog,
     /// after `stuck_after`. So while Postgres is unavailable the process stays and retries, but
     /// after a signal only for `worker.grace_period`.
-    pub async fn everything(&self, stop: &CancellationToken) -> Result<(), LeftOpen> {
+    pub(crate) async fn everything(&self, stop: &CancellationToken) -> Result<(), LeftOpen> {
         let stuck_after = self.settings.watchdog.stuck_after;
-        let (mut give_up, mut tries) = (Instant::now() + stuck_after, 0);
+        let mut retries = Retries::within(stuck_after);
         loop {
             let Err(cause) = self.unconfirmed().await else {
                 return Ok(());
@@ -161,7 +162,7 @@ impl Release {
             if self.open.unconfirmed() == 0 {
                 return Ok(());
             }
-            if tries == 0 {
+            if retries.none_yet() {
                 let longest = humantime::format_duration(stuck_after);
                 let grace = humantime::format_duration(self.settings.worker.grace_period);
                 warn!(
@@ -170,16 +171,15 @@ impl Release {
                 );
             }
             if stop.is_cancelled() {
-                give_up = give_up.min(Instant::now() + self.settings.worker.grace_period);
+                retries.shorten_to(self.settings.worker.grace_period);
             }
-            if matches!(cause, StepError::Permanent(_)) || Instant::now() >= give_up {
+            if matches!(cause, StepError::Permanent(_)) || retries.are_over() {
                 return Err(LeftOpen { cause, stuck_after });
             }
             tokio::select! {
-                () = tokio::time::sleep(backoff(tries)) => {}
+                () = retries.pause() => {}
                 () = stop.cancelled(), if !stop.is_cancelled() => {}
             }
-            tries += 1;
         }
     }
 

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use tokio::time::Instant;
 use tracing::warn;
 
 use crate::{
-    backoff::backoff,
+    backoff::Retries,
     claim::{DatabaseFault, Decremented, Fence, LeaseLost, PendingDelete, StepError},
     mutex::Mutex,
     postgres::{
@@ -57,7 +56,7 @@ impl<E: Into<PgError>> From<E> for TryError {
 
 impl TryError {
     /// Converts the error of a bisection. `name` returns the short codes of a unit.
-    pub fn from_search<T>(error: ApplyError<T>, name: impl Fn(&T) -> Vec<String>) -> Self {
+    pub(crate) fn from_search<T>(error: ApplyError<T>, name: impl Fn(&T) -> Vec<String>) -> Self {
         match error {
             ApplyError::Postgres(error) => error.into(),
             ApplyError::Database(failed) => Self::Database(database_fault(&failed, name)),
@@ -65,7 +64,7 @@ impl TryError {
     }
 
     /// Converts the error of a write to all rows at once.
-    pub fn from_refusal(refusal: Refusal) -> Self {
+    pub(crate) fn from_refusal(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Postgres(error) => error.into(),
             Refusal::Swallowed => Self::Unaccounted,
@@ -136,16 +135,16 @@ pub(in crate::worker) struct ClaimState {
 pub(in crate::worker) struct LastTry<T>(Mutex<T>);
 
 impl<T: Clone> LastTry<T> {
-    pub fn new(none_yet: T) -> Self {
+    pub(super) fn new(none_yet: T) -> Self {
         Self(Mutex::new(none_yet))
     }
 
     /// Must be called right before the COMMIT: its answer may never arrive.
-    pub fn commits(&self, what: T) {
+    pub(super) fn commits(&self, what: T) {
         *self.0.lock() = what;
     }
 
-    pub fn what(&self) -> T {
+    pub(super) fn what(&self) -> T {
         self.0.lock().clone()
     }
 }
@@ -158,21 +157,21 @@ pub(in crate::worker) struct Retry {
 }
 
 impl Retry {
-    pub fn new(pool: Pool, outage_timeout: Duration) -> Self {
+    pub(crate) fn new(pool: Pool, outage_timeout: Duration) -> Self {
         Self { pool, timeout: STEP_TIMEOUT.min(outage_timeout) }
     }
 
     /// Tries a step until it is done, was done already, or the lease is lost. `step`: its name in
     /// the log.
-    pub async fn step<T, Trying: Future<Output = Result<T, TryError>>>(
+    pub(crate) async fn step<T, Trying: Future<Output = Result<T, TryError>>>(
         &self,
         step: &str,
         fence: Fence,
         attempt: impl Fn(Mode) -> Trying,
         done_already: impl Fn(&ClaimState) -> Option<T>,
     ) -> Result<T, StepError> {
-        let give_up = Instant::now() + self.timeout;
-        let (mut mode, mut tries) = (Mode::Whole, 0);
+        let (mut mode, mut retries) = (Mode::Whole, Retries::within(self.timeout));
+        let mut was_read_back = false;
         loop {
             let error = match answered(attempt(mode)).await {
                 Ok(done) => return Ok(done),
@@ -187,22 +186,22 @@ impl Retry {
                 return Err(end);
             }
             let (id, reason) = (fence.claim, error.reason());
-            if tries == 0 && !matches!(error, TryError::NotFenced) {
+            if retries.none_yet() && !matches!(error, TryError::NotFenced) {
                 let longest = humantime::format_duration(self.timeout);
                 warn!(
                     claim = id,
                     "claim {id}: {step} failed, retrying for up to {longest}: {reason}"
                 );
             }
-            if Instant::now() >= give_up {
+            if retries.are_over() {
                 return Err(StepError::Transient(reason));
             }
             // A fence that matched nothing is checked at once, but not again and again: after a failover
             // that lost the decrement, no check will ever explain it.
-            if tries > 0 || !matches!(error, TryError::NotFenced) {
-                tokio::time::sleep(backoff(tries)).await;
+            if was_read_back || !matches!(error, TryError::NotFenced) {
+                retries.pause().await;
             }
-            tries += 1;
+            was_read_back = true;
             forget_statements(&self.pool);
             let read = self.read_back(fence).await;
             if read.is_err() && matches!(error, TryError::NotFenced) {
@@ -216,9 +215,8 @@ impl Retry {
 
     /// Reads the claim under its lock. `None`: Postgres does not answer.
     async fn read_back(&self, fence: Fence) -> Result<Option<ClaimState>, LeaseLost> {
-        let row = match answered(self.read_claim(fence)).await {
-            Ok(row) => row,
-            Err(_) => return Ok(None),
+        let Ok(row) = answered(self.read_claim(fence)).await else {
+            return Ok(None);
         };
         let row = row.ok_or(LeaseLost(fence))?;
         if row.get("reset") {
