@@ -2,27 +2,16 @@
 
 use std::{io::IsTerminal, time::Duration};
 
-/// Groups digits by thousands: 1234567 → "1,234,567".
-pub fn thousands(number: impl ToString) -> String {
-    let digits = number.to_string();
-    let (sign, digits) = match digits.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", digits.as_str()),
-    };
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| std::str::from_utf8(group).unwrap_or_default())
-        .collect();
-    format!("{sign}{}", groups.join(","))
+/// Groups digits by thousands: 1234567 → "1,234,567". Zero if it is negative.
+pub fn thousands(number: impl TryInto<u64>) -> String {
+    indicatif::HumanCount(number.try_into().unwrap_or_default()).to_string()
 }
 
 /// A number with its noun, in the singular for 1: "1 paste", "1,200 pastes", "2 batches".
-pub fn counted(number: impl ToString, noun: &str) -> String {
-    let number = number.to_string();
-    let plural = match number.as_str() {
-        "1" => "",
+pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or_default();
+    let plural = match number {
+        1 => "",
         _ if noun.ends_with("ch") => "es",
         _ => "s",
     };
@@ -65,15 +54,14 @@ mod tests {
     #[test]
     fn numbers_are_grouped_by_thousands() {
         assert_eq!(thousands(1_234_567), "1,234,567");
-        assert_eq!(thousands(-1000), "-1,000");
         assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(-1000), "0");
     }
 
     #[test]
     fn one_of_something_is_in_the_singular() {
         assert_eq!(counted(0, "paste"), "0 pastes");
         assert_eq!(counted(1, "content row"), "1 content row");
-        assert_eq!(counted(-1, "paste"), "-1 pastes");
         assert_eq!(counted(1200, "paste"), "1,200 pastes");
     }
 

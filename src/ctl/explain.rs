@@ -193,7 +193,7 @@ fn drift(content: &Content) -> String {
         }
         false => "the object would never be deleted: `cleanupctl audit --repair` recounts it",
     };
-    let counted = counted(references, "reference");
+    let counted = counted(*references, "reference");
     format!("drift: ref_count is {ref_count}, but pastes have {counted} to the content; {remedy}")
 }
 
