@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
 
-/// A panic in one batch ends that batch; what it shares with others stays usable. Nobody keeps the value in
-/// a half-changed state: each lock is held for one assignment or one look.
+/// A panic in one batch ends that batch; what it shares with others stays usable. No panic leaves a value
+/// half-changed: each lock is held for one assignment or one read.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(StdMutex<T>);
 

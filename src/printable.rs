@@ -7,7 +7,7 @@ use std::fmt::Write;
 const LONGEST: usize = 500;
 
 /// Returns the text on one line, with invisible characters escaped.
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len().min(LONGEST));
     text.chars().take(LONGEST).for_each(|c| show(c, &mut shown));
     shown
@@ -15,7 +15,7 @@ pub fn printable(text: &str) -> String {
 
 /// Returns a log event on one line, whatever a library put into it (a NOTICE of Postgres, for example).
 /// Escape characters are kept: they are the formatter's own colours; it escapes all others.
-pub fn one_line(event: &str) -> String {
+pub(crate) fn one_line(event: &str) -> String {
     let mut line = String::with_capacity(event.len());
     for c in event.trim_end_matches('\n').chars() {
         match c {

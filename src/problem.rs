@@ -12,11 +12,14 @@ use crate::{
 /// An error for a person. Prints as one line: the problem, a semicolon, the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// What is wrong: a clause without a full stop.
     pub problem: String,
+    /// What to do about it: an imperative without a full stop.
     pub remedy: String,
 }
 
 impl Problem {
+    /// Creates a problem from two clauses, neither with a full stop.
     pub fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { problem: problem.into(), remedy: remedy.into() }
     }

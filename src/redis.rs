@@ -29,10 +29,13 @@ pub struct Redis {
 /// Why Redis did not do what it was asked to do. Prints no secrets.
 #[derive(thiserror::Error, Debug)]
 pub enum Failure {
+    /// Nothing was sent, because Redis did not answer a moment ago.
     #[error("Redis did not answer within the last {COOLDOWN:?}, and is tried again after that")]
     CoolingDown,
+    /// No connection could be opened, or none of the pool was free.
     #[error("{}", printable(&.0.to_string()))]
     NoConnection(PoolError),
+    /// Redis refused the command, or did not answer it.
     #[error("{}", printable(&.0.to_string()))]
     Command(RedisError),
 }

@@ -15,7 +15,7 @@ use crate::{config::ConfigError, printable::printable};
 
 /// What is verified of the server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verify {
+pub(crate) enum Verify {
     /// Encrypt only: `require` without a CA file.
     Nothing,
     /// The chain up to the CA, not the host name: `verify-ca`, or `require` with a CA file.
@@ -25,13 +25,16 @@ pub enum Verify {
 }
 
 /// Selects the crypto provider of rustls: needed once per process, before the first TLS connection.
-pub fn install_provider() {
+pub(crate) fn install_provider() {
     // An error means that it is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 /// Returns a rustls configuration that verifies against `ca_file` or the system's CAs.
-pub fn client_config(verify: Verify, ca_file: Option<&Path>) -> Result<ClientConfig, ConfigError> {
+pub(crate) fn client_config(
+    verify: Verify,
+    ca_file: Option<&Path>,
+) -> Result<ClientConfig, ConfigError> {
     install_provider();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder();

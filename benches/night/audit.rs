@@ -20,7 +20,7 @@ const LONGEST: &str = "
       AND xact_start IS NOT NULL";
 
 /// Audits buckets of these sizes, one after the other.
-pub async fn measure(stage: &Stage, sizes: &[u64]) -> Result<()> {
+pub(crate) async fn measure(stage: &Stage, sizes: &[u64]) -> Result<()> {
     let mut peaks = Vec::new();
     for &size in sizes {
         let copy = stage.empty("bench_audit").await?;

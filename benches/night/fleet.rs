@@ -14,11 +14,11 @@ use crate::{
     stub::Stub,
 };
 
-pub const BUCKET: &str = "bench";
+pub(crate) const BUCKET: &str = "bench";
 
 /// The results of a drain.
 #[derive(Debug, Default, Clone)]
-pub struct Drained {
+pub(crate) struct Drained {
     pub rows_per_second: f64,
     /// The peak of the process with the highest one.
     pub peak_rss_mib: f64,
@@ -28,7 +28,12 @@ pub struct Drained {
 }
 
 /// Drains a copy, and checks that the deleted keys are those that left the tables.
-pub async fn checked(stage: &Stage, copy: &Copy, stub: &Stub, workers: usize) -> Result<Drained> {
+pub(crate) async fn checked(
+    stage: &Stage,
+    copy: &Copy,
+    stub: &Stub,
+    workers: usize,
+) -> Result<Drained> {
     let before = copy.keys().await?;
     stub.take();
     let drained = drain(stage, copy, &stub.url, workers).await?;
@@ -41,7 +46,7 @@ pub async fn checked(stage: &Stage, copy: &Copy, stub: &Stub, workers: usize) ->
 }
 
 /// Drains a copy with this many workers and this S3 endpoint.
-pub async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Result<Drained> {
+pub(crate) async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Result<Drained> {
     let (wal, started) = (stage.wal().await?, Instant::now());
     let mut fleet = (0..workers).map(|_| start(copy, s3)).collect::<Result<Vec<_>>>()?;
     let peak_rss_mib = wait_for(&mut fleet).await?;
@@ -70,7 +75,7 @@ pub async fn drain(stage: &Stage, copy: &Copy, s3: &str, workers: usize) -> Resu
 }
 
 /// Deletes this many rows of a copy with one worker.
-pub async fn some(copy: &Copy, s3: &str, rows: u64) -> Result<()> {
+pub(crate) async fn some(copy: &Copy, s3: &str, rows: u64) -> Result<()> {
     let mut command = worker(copy, s3)?;
     let ended = command.args(["--limit", &rows.to_string()]).output().await?;
     // Drained, or stopped at its limit.
@@ -93,7 +98,7 @@ fn worker(copy: &Copy, s3: &str) -> Result<Command> {
 }
 
 /// Returns the command of a program for a copy.
-pub fn program(path: &str, copy: &Copy, s3: &str) -> Result<Command> {
+pub(crate) fn program(path: &str, copy: &Copy, s3: &str) -> Result<Command> {
     let mut command = Command::new(path);
     command.env("DATABASE_URL", &copy.url).env("S3_BUCKET", BUCKET).env("AWS_ENDPOINT_URL", s3);
     command.env("REDIS_URL", std::env::var("PASTE_CLEANUP_TEST_REDIS_URL")?);
@@ -120,7 +125,7 @@ async fn wait_for(fleet: &mut [Child]) -> Result<f64> {
 }
 
 /// Returns the peak memory of a process.
-pub fn rss_mib(pid: u32) -> f64 {
+pub(crate) fn rss_mib(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());

@@ -21,7 +21,7 @@ use crate::{
 
 const TIMES: usize = 21;
 
-pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
+pub(crate) async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     let stub = Stub::start(Duration::ZERO).await?;
     let copy = stage.copy("bench_growth").await?;
     let (tick_before, status_before) =

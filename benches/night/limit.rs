@@ -23,7 +23,7 @@ const DELETE_UNREFERENCED: &str =
     "DELETE FROM content WHERE content_hash = ANY ($1) AND ref_count = 0";
 
 /// Returns the rows per second.
-pub async fn measure(copy: &mut Copy) -> Result<f64> {
+pub(crate) async fn measure(copy: &mut Copy) -> Result<f64> {
     let (started, mut rows, mut mark) = (Instant::now(), 0, None::<SystemTime>);
     let delete = copy.db.prepare(DELETE).await?;
     let (subtract, clean) =

@@ -16,7 +16,7 @@ const DELETE_CONTENT: &str = "DELETE FROM content WHERE content_hash = $1";
 const DELETE: &str = "DELETE FROM pastes WHERE short_code = $1";
 
 /// Returns the rows per second, over this many rows.
-pub async fn measure(copy: &Copy, endpoint: &str, rows: u64) -> Result<f64> {
+pub(crate) async fn measure(copy: &Copy, endpoint: &str, rows: u64) -> Result<f64> {
     let (db, s3) = (&copy.db, client(endpoint).await);
     let [select, mark, decrement, delete_content, delete] = [
         db.prepare(SELECT).await?,

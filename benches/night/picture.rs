@@ -10,7 +10,7 @@ const STYLE: &str = "<style>text{font:13px sans-serif;fill:#24292f}.axis{stroke:
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}}</style>";
 
 /// Draws bars by name and value. The first one is the reference for the others.
-pub fn bars(title: &str, unit: &str, bars: &[(&str, f64)]) -> String {
+pub(crate) fn bars(title: &str, unit: &str, bars: &[(&str, f64)]) -> String {
     let most = bars.iter().map(|(_, value)| *value).fold(1.0, f64::max);
     let first = bars.first().map_or(1.0, |(_, value)| *value);
     let height = 50.0 + BAR * 1.5 * bars.len() as f64;
@@ -35,7 +35,7 @@ pub fn bars(title: &str, unit: &str, bars: &[(&str, f64)]) -> String {
 }
 
 /// Draws a line of values, from the first to the last.
-pub fn line(title: &str, unit: &str, values: &[f64]) -> String {
+pub(crate) fn line(title: &str, unit: &str, values: &[f64]) -> String {
     let most = values.iter().copied().fold(1.0, f64::max);
     let (height, bottom) = (260.0, 220.0);
     let mut svg = open(title, height);

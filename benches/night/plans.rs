@@ -32,7 +32,7 @@ struct Plans {
     text: String,
 }
 
-pub async fn measure(stage: &Stage, rows: u64) -> Result<()> {
+pub(crate) async fn measure(stage: &Stage, rows: u64) -> Result<()> {
     let stub = Stub::start(Duration::ZERO).await?;
     let copy = stage.copy("bench_plans").await?;
     fleet::some(&copy, &stub.url, rows / 10).await?;

@@ -13,13 +13,13 @@ use crate::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench");
 
 /// Writes a file into `target/bench`.
-pub fn write(name: &str, text: &str) -> Result<()> {
+pub(crate) fn write(name: &str, text: &str) -> Result<()> {
     fs::create_dir_all(FOLDER)?;
     Ok(fs::write(Path::new(FOLDER).join(name), text)?)
 }
 
 /// Prints the results and writes `latest.json` and `latest.svg`.
-pub fn print(results: &Results) -> Result<()> {
+pub(crate) fn print(results: &Results) -> Result<()> {
     let limit = results.best_of(&[LIMIT]);
     println!("{} expired and as many live pastes", thousands(results.rows));
     println!("{}", results.settings.join(", "));

@@ -13,13 +13,13 @@ use tokio::{
 use crate::Result;
 
 /// A proxy that counts round trips: requests that follow an answer.
-pub struct RoundTrips {
+pub(crate) struct RoundTrips {
     pub port: u16,
     counted: Arc<AtomicU64>,
 }
 
 impl RoundTrips {
-    pub async fn start(server: &str) -> Result<Self> {
+    pub(crate) async fn start(server: &str) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let (server, counted) = (server.to_string(), Arc::new(AtomicU64::new(0)));
@@ -32,7 +32,7 @@ impl RoundTrips {
         Ok(Self { port, counted })
     }
 
-    pub fn so_far(&self) -> u64 {
+    pub(crate) fn so_far(&self) -> u64 {
         self.counted.load(Relaxed)
     }
 }

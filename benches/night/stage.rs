@@ -15,13 +15,13 @@ const SETTINGS: &str = "
         'synchronous_commit', 'wal_level', 'shared_buffers', 'max_wal_size', 'autovacuum']) AS name";
 
 /// The server, and the database that the others are copied from.
-pub struct Stage {
+pub(crate) struct Stage {
     server: String,
     maintenance: Client,
 }
 
 /// A copy for one measurement.
-pub struct Copy {
+pub(crate) struct Copy {
     pub name: String,
     pub url: String,
     pub db: Client,
@@ -29,7 +29,7 @@ pub struct Copy {
 
 impl Stage {
     /// Fills the template with `rows` expired and as many live pastes.
-    pub async fn fill(rows: u64) -> Result<Self> {
+    pub(crate) async fn fill(rows: u64) -> Result<Self> {
         let url = std::env::var("PASTE_CLEANUP_TEST_DATABASE_URL").map_err(
             |_| "PASTE_CLEANUP_TEST_DATABASE_URL is not set: start the benchmark with ops/bench",
         )?;
@@ -50,24 +50,24 @@ impl Stage {
     }
 
     /// `host:port`.
-    pub fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.server.rsplit('@').next().unwrap_or(&self.server)
     }
 
     /// Creates a database with the schema and no pastes.
-    pub async fn empty(&self, name: &str) -> Result<Copy> {
+    pub(crate) async fn empty(&self, name: &str) -> Result<Copy> {
         let copy = self.copy(name).await?;
         copy.db.batch_execute("TRUNCATE pastes, content").await?;
         Ok(copy)
     }
 
-    pub async fn settings(&self) -> Result<Vec<String>> {
+    pub(crate) async fn settings(&self) -> Result<Vec<String>> {
         let rows = self.maintenance.query(SETTINGS, &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// Creates a copy, and writes its pages to disk before the measurement.
-    pub async fn copy(&self, name: &str) -> Result<Copy> {
+    pub(crate) async fn copy(&self, name: &str) -> Result<Copy> {
         self.create(name, TEMPLATE).await?;
         self.maintenance.batch_execute("CHECKPOINT").await?;
         let url = self.url(name);
@@ -75,7 +75,7 @@ impl Stage {
         Ok(Copy { name: name.into(), url, db })
     }
 
-    pub async fn drop(&self, copy: Copy) -> Result<()> {
+    pub(crate) async fn drop(&self, copy: Copy) -> Result<()> {
         let sql = format!("DROP DATABASE {} WITH (FORCE)", copy.name);
         Ok(self.maintenance.batch_execute(&sql).await?)
     }
@@ -95,24 +95,24 @@ impl Stage {
     }
 
     /// Returns the position of the write-ahead log in bytes.
-    pub async fn wal(&self) -> Result<i64> {
+    pub(crate) async fn wal(&self) -> Result<i64> {
         let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
         Ok(self.maintenance.query_one(sql, &[]).await?.get(0))
     }
 }
 
 impl Copy {
-    pub async fn count(&self, sql: &str) -> Result<i64> {
+    pub(crate) async fn count(&self, sql: &str) -> Result<i64> {
         Ok(self.db.query_one(sql, &[]).await?.get(0))
     }
 
-    pub async fn keys(&self) -> Result<HashSet<String>> {
+    pub(crate) async fn keys(&self) -> Result<HashSet<String>> {
         let rows = self.db.query("SELECT s3_key FROM content", &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }
 
-pub async fn connect(url: &str) -> Result<Client> {
+pub(crate) async fn connect(url: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     tokio::spawn(connection);
     Ok(client)

@@ -20,14 +20,14 @@ use crate::Result;
 const PROBE: &str = ".paste-cleanup-probe";
 
 #[derive(Clone)]
-pub struct Stub {
+pub(crate) struct Stub {
     pub url: String,
     deleted: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Stub {
     /// Starts a stub whose calls take this long.
-    pub async fn start(latency: Duration) -> Result<Self> {
+    pub(crate) async fn start(latency: Duration) -> Result<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let stub = Self { url, deleted: Arc::default() };
@@ -68,7 +68,7 @@ impl Stub {
     }
 
     /// Returns the keys that were deleted since the last call.
-    pub fn take(&self) -> HashSet<String> {
+    pub(crate) fn take(&self) -> HashSet<String> {
         std::mem::take(&mut *self.deleted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn sizes(db: &Client) -> Result<(u64, u64), Error> {
 
 impl ContentKeys {
     /// Starts a stream of the keys after this one, under this prefix.
-    pub async fn start(
+    pub(super) async fn start(
         db: &Client,
         prefix: &str,
         after: String,
@@ -69,7 +69,7 @@ impl ContentKeys {
     }
 
     /// Returns the next key without taking it.
-    pub async fn peek(&mut self, db: &mut Client) -> Result<Option<&ContentKey>, Error> {
+    pub(super) async fn peek(&mut self, db: &mut Client) -> Result<Option<&ContentKey>, Error> {
         while self.fetched.is_empty() {
             if !self.is_open && !self.open_range(db).await? {
                 return Ok(None);
@@ -80,7 +80,7 @@ impl ContentKeys {
     }
 
     /// Takes the key that [`Self::peek`] has returned.
-    pub fn take(&mut self) -> Option<ContentKey> {
+    pub(super) fn take(&mut self) -> Option<ContentKey> {
         self.fetched.pop_front()
     }
 

@@ -39,11 +39,11 @@ struct Mark {
 
 impl DeleteQueue {
     /// Creates a queue that keeps `capacity` items, and only the number of those beyond.
-    pub fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         Self { capacity, ..Self::default() }
     }
 
-    pub fn add_orphan(&mut self, orphan: Listed) {
+    pub(super) fn add_orphan(&mut self, orphan: Listed) {
         if !self.is_full() {
             return self.orphans.push(orphan);
         }
@@ -51,7 +51,7 @@ impl DeleteQueue {
         self.overflow.orphan_bytes += orphan.bytes;
     }
 
-    pub fn add_content(&mut self, content: Content) {
+    pub(super) fn add_content(&mut self, content: Content) {
         if !self.is_full() {
             return self.content.push(content);
         }
@@ -62,48 +62,48 @@ impl DeleteQueue {
         self.orphans.len() + self.content.len() >= self.capacity
     }
 
-    pub fn orphan_count(&self) -> u64 {
+    pub(super) fn orphan_count(&self) -> u64 {
         self.orphans.len() as u64 + self.overflow.orphans
     }
 
-    pub fn content_count(&self) -> u64 {
+    pub(super) fn content_count(&self) -> u64 {
         self.content.len() as u64 + self.overflow.content
     }
 
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.orphan_count() + self.content_count()
     }
 
     /// Returns the orphans to delete next, at most this many.
-    pub fn next_orphans(&self, most: usize) -> Vec<Listed> {
+    pub(super) fn next_orphans(&self, most: usize) -> Vec<Listed> {
         self.orphans[..most.min(self.orphans.len())].to_vec()
     }
 
     /// Removes the next orphans: they are done.
-    pub fn finish_orphans(&mut self, orphans: usize) {
+    pub(super) fn finish_orphans(&mut self, orphans: usize) {
         self.orphans.drain(..orphans);
     }
 
     /// Returns the content to delete next, at most this many rows.
-    pub fn next_content(&self, most: usize) -> Vec<Content> {
+    pub(super) fn next_content(&self, most: usize) -> Vec<Content> {
         let next = if self.one_by_one > 0 { 1 } else { most.min(self.content.len()) };
         self.content[..next].to_vec()
     }
 
     /// Makes [`Self::next_content`] return the next rows one by one.
-    pub fn split_content(&mut self, rows: usize) {
+    pub(super) fn split_content(&mut self, rows: usize) {
         self.one_by_one = rows;
     }
 
     /// Removes the next content rows: they are done.
-    pub fn finish_content(&mut self, rows: usize) {
+    pub(super) fn finish_content(&mut self, rows: usize) {
         self.content.drain(..rows);
         self.one_by_one = self.one_by_one.saturating_sub(rows);
     }
 
     /// Keeps what a page has added, when all of the page was checked. The page began at `before`,
     /// with the findings `recorded`.
-    pub fn end_page(&mut self, before: &Position, recorded: Recorded) {
+    pub(super) fn end_page(&mut self, before: &Position, recorded: Recorded) {
         if self.first.is_none() && self.count() > 0 {
             self.first = Some((before.clone(), recorded));
         }
@@ -115,19 +115,19 @@ impl DeleteQueue {
     }
 
     /// Removes what an unfinished page has added: the page will be checked again.
-    pub fn undo_page(&mut self) {
+    pub(super) fn undo_page(&mut self) {
         self.orphans.truncate(self.page.orphans);
         self.content.truncate(self.page.content);
         self.overflow = self.page.overflow;
     }
 
     /// Returns where to resume so that everything queued is found again, and what was found before.
-    pub fn first(&self) -> Option<&(Position, Recorded)> {
+    pub(super) fn first(&self) -> Option<&(Position, Recorded)> {
         self.first.as_ref()
     }
 
     /// Empties the queue.
-    pub fn take(&mut self) -> (Vec<Listed>, Vec<Content>, Overflow) {
+    pub(super) fn take(&mut self) -> (Vec<Listed>, Vec<Content>, Overflow) {
         let Self { orphans, content, overflow, .. } = std::mem::take(self);
         (orphans, content, overflow)
     }

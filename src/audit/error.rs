@@ -16,8 +16,10 @@ pub(super) const LOCK_TIMEOUT_ONE: &str = "SET LOCAL lock_timeout = '1s'";
 /// An error that ends the audit.
 #[derive(thiserror::Error, Debug)]
 pub enum AuditError {
+    /// A query failed, or the connection was lost.
     #[error("Postgres: {}; {}", describe(.0), what_to_do(.0))]
     Postgres(#[from] tokio_postgres::Error),
+    /// The bucket could not be listed, or its objects could not be deleted.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
     /// A precondition does not hold (any more), or the fleet is paused.

@@ -25,7 +25,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Estimates the length by the planner's statistics: the content rows, about as many objects, and
     /// the pastes.
-    pub async fn start(db: &Client) -> Self {
+    pub(super) async fn start(db: &Client) -> Self {
         let logged = Some(Instant::now());
         if !stderr().is_terminal() {
             return Self { bar: None, logged };
@@ -41,7 +41,7 @@ impl Progress {
 
     /// `queued`: findings that are deleted at the end, and not in the report yet. `resume`: the position
     /// that leaves out nothing queued.
-    pub fn show(&mut self, report: &Report, queued: u64, at: &Position, resume: &Position) {
+    pub(super) fn show(&mut self, report: &Report, queued: u64, at: &Position, resume: &Position) {
         let found = report.found() + queued;
         let done = report.objects + report.content_rows + report.sentinels + report.pastes;
         if let Some(bar) = &self.bar {
@@ -60,7 +60,7 @@ impl Progress {
         }
     }
 
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         if self.bar.take().is_some() {
             telemetry::hide_bar();
         }

@@ -17,7 +17,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    pub fn of(report: &Report) -> Self {
+    pub(super) fn of(report: &Report) -> Self {
         Self {
             objects: report.objects,
             orphans: report.orphans,

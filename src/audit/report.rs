@@ -28,11 +28,13 @@ pub enum Kind {
 /// One thing that is wrong, or was until it was repaired.
 #[derive(Serialize, Debug, Clone)]
 pub struct Finding {
+    /// Decides which number of the [`Report`] counts it.
     pub kind: Kind,
     /// The object's key, if it is known.
     pub key: Option<String>,
     /// The content hash in hex, if it is known.
     pub content_hash: Option<String>,
+    /// What was found, for a person: a clause without a full stop.
     pub what: String,
     /// What to do about it; `None` if it was repaired.
     pub remedy: Option<String>,
@@ -40,10 +42,12 @@ pub struct Finding {
     pub short_codes: Vec<String>,
     /// Number of live pastes that are affected.
     pub live_pastes: u64,
+    /// This audit repaired it. Always false without `--repair`.
     pub repaired: bool,
 }
 
 impl Finding {
+    /// Creates a finding that is not repaired. `remedy`: what to do about it.
     pub fn new(kind: Kind, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             kind,
@@ -57,16 +61,19 @@ impl Finding {
         }
     }
 
+    /// Returns the finding with the key of its object.
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.into());
         self
     }
 
+    /// Returns the finding with the hash of its content, in hex.
     pub fn content_hash(mut self, hash: &[u8]) -> Self {
         self.content_hash = Some(hex(hash));
         self
     }
 
+    /// Returns the finding as repaired, without a remedy.
     pub fn repaired(self) -> Self {
         Self { remedy: None, repaired: true, ..self }
     }
@@ -76,11 +83,14 @@ impl Finding {
 #[derive(Serialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {
+    /// It reached the end of all walks and deleted what it had queued. Findings may be left.
     #[default]
     Done,
+    /// SIGINT or SIGTERM.
     Signal,
     /// Stopped by the safety brake: nothing was deleted.
     Brake,
+    /// An error: an outage, for example, or a precondition that does not hold any more.
     Failed,
 }
 
@@ -89,7 +99,9 @@ pub enum Stopped {
 pub struct Report {
     /// The audit reached the end.
     pub complete: bool,
+    /// Decides the exit code; for `Done`, together with the findings that are left.
     pub stopped_because: Stopped,
+    /// The error behind [`Stopped::Failed`].
     pub error: Option<String>,
     /// The position where it started, if not at the beginning.
     pub after: Option<String>,
@@ -97,10 +109,14 @@ pub struct Report {
     pub position: Option<String>,
     /// The command that resumes there.
     pub resume_command: Option<String>,
+    /// The audit ran with `--repair`.
     pub repair: bool,
 
+    /// Objects that were listed.
     pub objects: u64,
+    /// Their size, by the listing.
     pub bytes: u64,
+    /// Content rows whose `ref_count` was checked.
     pub content_rows: u64,
     /// Content rows that only reserve the keys of deleted objects. Not part of `content_rows`.
     pub sentinels: u64,
@@ -113,23 +129,32 @@ pub struct Report {
     pub fresh_objects: u64,
     /// Content rows that no paste references, but as young as that.
     pub fresh_rows: u64,
+    /// Objects that no row knows, including those that were deleted.
     pub orphans: u64,
+    /// Their size, by the listing.
     pub orphan_bytes: u64,
+    /// Content rows whose object is missing: findings of `missing_object`.
     pub missing_objects: u64,
+    /// Referenced content rows whose `ref_count` is too high or too low.
     pub wrong_counts: u64,
+    /// Content rows that no paste references, including those that were deleted.
     pub unreferenced_content: u64,
     /// Hashes that pastes reference and no content row has: findings of `paste_without_content`.
     pub missing_content_rows: u64,
     /// Live pastes among them. Their objects may be among the orphans.
     pub live_without_content: u64,
+    /// Content rows whose object a claim or a paste is going to delete.
     pub pending_deletions: u64,
     /// Never repaired: deleting one of these could delete the object of live content.
     pub ambiguous: u64,
     /// Rows that could not be checked, because other transactions had locked them.
     pub undecided: u64,
 
+    /// Findings that were repaired, of all kinds.
     pub repaired: u64,
+    /// Objects of orphans and of unreferenced content that are gone now.
     pub objects_deleted: u64,
+    /// Their size: of orphans by the listing, of content by `size_bytes`.
     pub bytes_deleted: u64,
     /// No worker has erased a paste in this database: it may not be that of the paste service.
     pub never_erased: bool,
@@ -140,6 +165,7 @@ pub struct Report {
     /// Warnings that are not findings.
     pub warnings: Vec<String>,
 
+    /// Duration in milliseconds, without the checks before the first page.
     pub elapsed_ms: u64,
     /// The first findings of each kind.
     pub findings: Vec<Finding>,

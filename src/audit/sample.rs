@@ -19,6 +19,7 @@ pub struct Sample {
     pub after_hash: Vec<u8>,
     /// Number of objects and of content rows, at most 1000.
     pub size: usize,
+    /// Objects and rows that are younger count as fresh: their writer may not have committed yet.
     pub grace: Duration,
 }
 

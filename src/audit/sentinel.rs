@@ -49,7 +49,7 @@ pub(super) async fn reserve(db: &mut Client, keys: &[String]) -> Result<Reserved
             Err(error) => match repair_error(&error) {
                 Some(RepairError::Locked) => drop(reserved.locked.insert(key.clone())),
                 Some(RepairError::Refused(reason)) => {
-                    drop(reserved.refused.insert(key.clone(), reason))
+                    drop(reserved.refused.insert(key.clone(), reason));
                 }
                 None => return Err(error),
             },

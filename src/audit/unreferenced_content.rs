@@ -47,7 +47,7 @@ impl Audit {
             Err(error) => match (repair_error(&error), content) {
                 (Some(RepairError::Locked), [_]) => self.report.undecided += 1,
                 (Some(RepairError::Refused(reason)), [row]) => {
-                    self.note(unreferenced_content(row, &reason))
+                    self.note(unreferenced_content(row, &reason));
                 }
                 (Some(_), _) => return Ok(false),
                 (None, _) => return Err(error.into()),

@@ -28,7 +28,7 @@ struct Suspects {
 
 impl BucketWalk {
     /// Starts after this key on both sides.
-    pub async fn start(audit: &Audit, after: String) -> Result<Self, AuditError> {
+    pub(super) async fn start(audit: &Audit, after: String) -> Result<Self, AuditError> {
         let per_range = audit.options.rows_per_range;
         let prefix = audit.objects.prefix();
         let keys = ContentKeys::start(&audit.db, prefix, after.clone(), per_range).await?;

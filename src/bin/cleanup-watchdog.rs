@@ -1,3 +1,5 @@
+//! Resets the claims of dead workers, and serves health and metrics.
+
 use std::process::ExitCode;
 
 use clap::Parser;

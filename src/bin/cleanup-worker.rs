@@ -1,3 +1,5 @@
+//! Erases expired pastes: `run` drains the backlog once, `schedule` on a cron expression.
+
 use std::process::ExitCode;
 
 use clap::Parser;

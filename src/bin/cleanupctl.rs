@@ -1,3 +1,5 @@
+//! The operator CLI of the fleet.
+
 use std::process::ExitCode;
 
 use clap::Parser;

@@ -15,6 +15,7 @@ pub struct LeaseLost(pub Fence);
      content", .pastes.len()
 )]
 pub struct DatabaseFault {
+    /// The error of the paste that was tried last.
     pub error: String,
     /// The pastes that were tried one by one, with their errors.
     pub pastes: Vec<(String, String)>,
@@ -23,6 +24,7 @@ pub struct DatabaseFault {
 /// Why a step of a batch ended early.
 #[derive(thiserror::Error, Debug)]
 pub enum StepError {
+    /// The claim was reset: there is nothing left to release.
     #[error(transparent)]
     LeaseLost(#[from] LeaseLost),
     /// An outage, denied credentials, a deadlock or a timeout: no row is at fault, and a retry may

@@ -7,6 +7,8 @@ use uuid::Uuid;
 /// that loses commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fence {
+    /// The id of the row in `deletion_claims`.
     pub claim: i64,
+    /// The UUID that the worker chose at process start.
     pub worker: Uuid,
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 /// A claimed paste, as the claim's RETURNING clause returned it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paste {
+    /// The primary key of `pastes`.
     pub short_code: String,
     /// `None`: this row has no reference any more.
     pub content_hash: Option<Vec<u8>>,
     /// The pending object delete of this row, if it has one.
     pub pending_s3_key: Option<String>,
+    /// Failed attempts before this claim, including the deaths of workers that had claimed it.
     pub attempts: i16,
     /// A step failed for this row alone in an earlier attempt.
     pub failed_before: bool,

@@ -37,7 +37,9 @@ const KEEP_HASHES: &str = "SET LOCAL paste_cleanup.keep_missing = 'on'";
 /// A claim as the locking read returned it: the only data that a reset uses.
 #[derive(Debug)]
 pub struct LockedClaim {
+    /// The id of the row in `deletion_claims`.
     pub id: i64,
+    /// The worker that made the claim.
     pub worker: Uuid,
     rows_claimed: i32,
     decremented: bool,
@@ -86,8 +88,11 @@ impl<'a> ResetReason<'a> {
 /// The result of a reset.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Reset {
+    /// Claims that were ended. A sweep adds them up; 0 if a claim was finished or reset before.
     pub claims: usize,
+    /// Pastes that are `NOT_EXPIRED` again.
     pub rows: usize,
+    /// Pastes that this attempt made dead letters: they were alone in their claim.
     pub dead_letters: usize,
     /// Rows that cannot be reset now: another transaction has locked them, or a trigger refuses or
     /// swallows the UPDATE. They stay in progress without an open claim, and a later sweep resets them.

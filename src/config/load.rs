@@ -17,6 +17,7 @@ use crate::{printable::printable, problem::Problem};
 pub struct ConfigError(Problem);
 
 impl ConfigError {
+    /// Creates an error from what is wrong and what to do about it.
     pub fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self(Problem::new(problem, remedy))
     }

@@ -58,6 +58,7 @@ pub struct Settings {
     pub log: Log,
 }
 
+/// The section `[postgres]`: the connection to the database.
 #[derive(Config, Debug, Clone)]
 pub struct Postgres {
     /// Connection URL; several hosts are allowed. `DATABASE_URL` is read, too.
@@ -77,6 +78,7 @@ pub struct Postgres {
     pub ca_file: Option<PathBuf>,
 }
 
+/// The section `[redis]`: the connection to Redis.
 #[derive(Config, Debug, Clone)]
 pub struct Redis {
     /// Connection URL: `redis://`, or `rediss://` for TLS. `REDIS_URL` is read, too.
@@ -87,6 +89,7 @@ pub struct Redis {
     pub ca_file: Option<PathBuf>,
 }
 
+/// The section `[s3]`: the bucket, and how its objects are deleted.
 #[derive(Config, Debug, Clone)]
 pub struct S3 {
     /// Bucket name. `S3_BUCKET` is read, too. The first run binds the database to it; another bucket is
@@ -117,6 +120,7 @@ pub struct S3 {
     pub max_keys_per_second: u32,
 }
 
+/// The section `[worker]`: batches, heartbeats and retries.
 #[derive(Config, Debug, Clone)]
 pub struct Worker {
     /// Pastes per claim, 1 to 10000.
@@ -149,6 +153,7 @@ pub struct Worker {
     pub outage_timeout: Duration,
 }
 
+/// The section `[lock]`: the Redis lock around a claim.
 #[derive(Config, Debug, Clone)]
 pub struct Lock {
     /// Redis key; the name of the database is appended.
@@ -164,6 +169,7 @@ pub struct Lock {
     pub when_unavailable: WhenUnavailable,
 }
 
+/// The section `[cache]`: what is evicted from the paste service's read cache.
 #[derive(Config, Debug, Clone)]
 pub struct Cache {
     /// Cache key of a paste, for example "paste:{short_code}". Empty = evict nothing.
@@ -171,6 +177,7 @@ pub struct Cache {
     pub key_pattern: String,
 }
 
+/// The section `[schedule]`: when `cleanup-worker schedule` starts a run.
 #[derive(Config, Debug, Clone)]
 pub struct Schedule {
     /// Cron expression with six fields: second minute hour day month weekday.
@@ -183,6 +190,7 @@ pub struct Schedule {
     pub timezone: chrono_tz::Tz,
 }
 
+/// The section `[watchdog]`: when claims are reset, and where metrics are served.
 #[derive(Config, Debug, Clone)]
 pub struct Watchdog {
     /// Age of the last heartbeat after which a claim is reset. Safe down to three heartbeat intervals;
@@ -197,6 +205,7 @@ pub struct Watchdog {
     pub listen: SocketAddr,
 }
 
+/// The section `[retention]`: how long tombstones, ended claims and runs are kept.
 #[derive(Config, Debug, Clone)]
 pub struct Retention {
     /// How long a deleted paste is kept as a tombstone: a DELETED row without content. 0s = the row is
@@ -208,6 +217,7 @@ pub struct Retention {
     pub history: Duration,
 }
 
+/// The section `[brake]`: how much a run may delete.
 #[derive(Config, Debug, Clone)]
 pub struct Brake {
     /// Largest share of all pastes that may be due: more than 0, at most 1 (no limit). Checked only if
@@ -220,6 +230,7 @@ pub struct Brake {
     pub max_rows: Option<u64>,
 }
 
+/// The section `[throttle]`: what makes a run wait before a claim.
 #[derive(Config, Debug, Clone)]
 pub struct Throttle {
     /// Maximum pastes claimed per second and worker, in whole batches: with a low rate, lower
@@ -236,6 +247,7 @@ pub struct Throttle {
     pub flag_file: Option<PathBuf>,
 }
 
+/// The section `[log]`: what is logged to stderr, and how.
 #[derive(Config, Debug, Clone)]
 pub struct Log {
     /// "text", "json", or "auto": text on a terminal, JSON otherwise.

@@ -19,6 +19,7 @@ const SAMPLED_PAGES: u64 = 2000;
 /// How many pastes are due now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
+    /// Exact below 100,000, and never less than that if estimated.
     pub due: u64,
     /// Estimated from a sample of the table, not counted.
     pub estimated: bool,

@@ -25,8 +25,11 @@ const BIND_BUCKET: &str = sql!("fleet/bind_bucket");
 /// The one row of `cleanup_fleet`.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
+    /// The name of the connected database: a part of the key of the claim lock.
     pub database: String,
+    /// The only bucket that this database may be used with; `None` before the first run.
     pub bucket: Option<String>,
+    /// `s3.prefix` as it was bound together with the bucket.
     pub prefix: Option<String>,
     /// The reason, when the fleet is paused.
     pub paused: Option<String>,

@@ -15,23 +15,33 @@ pub struct Snapshot {
     pub backlog: u64,
     /// The backlog is large, and estimated.
     pub backlog_estimated: bool,
+    /// Time since the expiry of the paste that is due first; `None`: no due paste has an age.
     pub oldest_overdue_s: Option<f64>,
     /// Some due pastes have `expires_at` = -infinity, and therefore no age.
     pub expired_at_minus_infinity: bool,
+    /// Pastes in open claims, as many as were claimed.
     pub in_progress: i64,
+    /// Claims neither finished nor reset.
     pub open_claims: i64,
+    /// Those without a heartbeat for longer than `watchdog.stuck_after`.
     pub stuck_claims: i64,
     /// Workers with open claims.
     pub busy_workers: i64,
+    /// Pastes that failed and will be retried.
     pub backing_off: i64,
+    /// Pastes that failed permanently and need an operator.
     pub dead_letters: i64,
     /// Pastes that Postgres does not let a worker claim.
     pub unclaimable: i64,
+    /// Pastes deleted by claims that ended in the last minute.
     pub deleted_1m: i64,
     /// The seconds of the last minute in which workers were running.
     pub busy_s: Option<f64>,
+    /// Pastes deleted by claims that ended in the last 24 hours.
     pub deleted_24h: i64,
+    /// The reason, when the fleet is paused.
     pub paused: Option<String>,
+    /// When the last run started, even if it failed; `None`: no run is recorded.
     pub last_start_s: Option<f64>,
     /// When a run last left nothing due.
     pub last_success_s: Option<f64>,
@@ -39,6 +49,7 @@ pub struct Snapshot {
     pub audited_s: Option<f64>,
     /// Findings that it did not repair.
     pub audit_findings_left: Option<i64>,
+    /// When the snapshot was taken.
     pub now_s: f64,
 }
 

@@ -18,18 +18,22 @@ pub(super) struct Counter {
 pub(super) const COUNTERS: [Counter; 15] = [
     plain("cleanup_pastes_deleted_total", "pastes_deleted", "Pastes erased."),
     plain("cleanup_objects_deleted_total", "objects_deleted", "Objects deleted from S3."),
-    plain("cleanup_freed_bytes_total", "freed_bytes", "Size of the objects deleted from S3."),
+    plain(
+        "cleanup_freed_bytes_total",
+        "freed_bytes",
+        "Size of the content that became unreferenced.",
+    ),
     plain("cleanup_batches_total", "batches", "Batches finished."),
     plain("cleanup_pastes_reset_total", "pastes_reset", "Pastes in claims that were reset."),
     plain(
         "cleanup_leases_lost_total",
         "leases_lost",
-        "Leases that live workers lost: their claims were reset.",
+        "Leases that live workers lost: reset, or without a heartbeat for too long.",
     ),
     plain(
         "cleanup_claims_without_lock_total",
         "claims_without_lock",
-        "Claims made without the Redis lock.",
+        "Claims tried without the Redis lock.",
     ),
     plain(
         "cleanup_paste_failures_total",

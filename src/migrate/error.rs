@@ -12,32 +12,66 @@ use crate::{
 pub enum MigrateError {
     /// Only a person can fix these; nothing was changed.
     #[error("this database cannot be migrated as it is; nothing was changed:\n  {}", .problems.join("\n  "))]
-    Refused { problems: Vec<String> },
+    Refused {
+        /// Each is one line for a person.
+        problems: Vec<String>,
+    },
     /// These can be removed, but only with `--remove-blockers`; nothing was changed.
     #[error(
         "these would break the cleanup; nothing was changed:\n  {}\nrun `cleanupctl migrate --remove-blockers` to remove them",
         .blockers.join("\n  ")
     )]
-    Blocked { blockers: Vec<String> },
+    Blocked {
+        /// The constraints, each with the reason why it must go.
+        blockers: Vec<String>,
+    },
+    /// The cleanupctl of a newer version has migrated this database.
     #[error(
         "the database has schema version {found}, but this program knows only {needed}: use the newer cleanupctl"
     )]
-    TooNew { found: i32, needed: i32 },
+    TooNew {
+        /// The newest migration of the database.
+        found: i32,
+        /// The newest migration that this program knows.
+        needed: i32,
+    },
     /// No lock within the time limit.
     #[error(
         "migration step `{step}` got no lock in {}: a long transaction has locked its table ({holders}); end it or wait for its end, then run `cleanupctl migrate` again",
         humantime::format_duration(*waited)
     )]
-    Locked { step: String, waited: Duration, holders: String },
+    Locked {
+        /// The title of the step, from its line `-- step: …`.
+        step: String,
+        /// The wait over all tries, in whole seconds.
+        waited: Duration,
+        /// The transactions that have locked the tables, if this role may see them.
+        holders: String,
+    },
+    /// A step failed for another reason than a lock.
     #[error("migration step `{step}` failed: {}; fix the cause, then run `cleanupctl migrate` again", describe(.cause))]
-    Step { step: String, cause: tokio_postgres::Error },
+    Step {
+        /// The title of the step, from its line `-- step: …`.
+        step: String,
+        /// The error of its last try.
+        cause: tokio_postgres::Error,
+    },
     /// `IF NOT EXISTS` found something else with the name of the index.
     #[error(
         "the name {index} is in use, but not by a valid index of the fleet's tables: rename what uses it, then run `cleanupctl migrate` again"
     )]
-    NameTaken { index: String },
+    NameTaken {
+        /// The index that the step was to build.
+        index: String,
+    },
+    /// Something that is not a step failed, such as the lock or a check.
     #[error("could not {doing}: {}", describe(.cause))]
-    Postgres { doing: &'static str, cause: tokio_postgres::Error },
+    Postgres {
+        /// What was tried: the rest of a sentence that begins with "could not".
+        doing: &'static str,
+        /// The error of the statement.
+        cause: tokio_postgres::Error,
+    },
 }
 
 impl MigrateError {
@@ -60,15 +94,22 @@ pub const SUBSCRIBER_REMEDY: &str = "this database is a copy, and its objects be
 #[derive(thiserror::Error, Debug)]
 #[error("{}", Problem::from(self))]
 pub enum SchemaError {
+    /// No completed migration is recorded.
     NotMigrated,
     /// The tables exist, but not on the `search_path` of this login.
     Elsewhere(Vec<String>),
+    /// This program is newer than the last `cleanupctl migrate`.
     TooOld {
+        /// The newest migration of the database.
         found: i32,
+        /// The newest migration that this program knows.
         needed: i32,
     },
+    /// The cleanupctl of a newer version has migrated this database.
     TooNew {
+        /// The newest migration of the database.
         found: i32,
+        /// The newest migration that this program knows.
         needed: i32,
     },
     /// The tables were altered after the migration.
@@ -78,6 +119,7 @@ pub enum SchemaError {
     Subscriber(String),
     /// Tables inherit from each other, since this program started.
     Inherits,
+    /// The schema could not be read.
     Postgres(tokio_postgres::Error),
 }
 

@@ -1,6 +1,6 @@
 //! Migrates a database to the schema that the fleet needs, and checks whether it has that schema.
 //!
-//! `cleanupctl migrate` calls [`migrate`]; every program calls [`check`] before it touches a row.
+//! `cleanupctl migrate` calls [`migrate`]; every program calls [`check()`] before it touches a row.
 //! The schema itself is in `sql/migrations/`. Each file is a list of steps that run one by one,
 //! without a transaction around them: a large `pastes` is adopted while its service keeps writing, and
 //! the next run continues where a killed one stopped.

@@ -15,7 +15,7 @@ pub(super) const TABLE_RULES: &str = sql!("migrate/table_rules");
 const EXISTING: &str = sql!("migrate/existing");
 
 /// What was found, if nothing prevents the migration.
-pub struct Findings {
+pub(super) struct Findings {
     /// `pastes` and `content`, if they exist.
     pub existing: Vec<String>,
     pub blockers: Vec<Blocker>,
@@ -23,14 +23,14 @@ pub struct Findings {
 }
 
 /// Something that would break the protocol and can be removed.
-pub struct Blocker {
+pub(super) struct Blocker {
     finding: String,
     removal: String,
 }
 
 /// Reads the catalog and, for rules that no constraint proves yet, the data. `migrated`: the newest
 /// migration is complete, so that nothing that it adds may be missing.
-pub async fn inspect(
+pub(super) async fn inspect(
     client: &Client,
     migrated: bool,
     options: &Options,
@@ -64,7 +64,7 @@ pub async fn inspect(
 }
 
 /// Returns only what would break the protocol.
-pub async fn blockers(client: &Client) -> Result<Vec<String>, tokio_postgres::Error> {
+pub(super) async fn blockers(client: &Client) -> Result<Vec<String>, tokio_postgres::Error> {
     let rows = client.query(PREFLIGHT, &[]).await?;
     let blockers = rows.iter().filter(|row| row.get::<_, String>(0) == "blocker");
     Ok(blockers.map(|row| row.get(1)).collect())
@@ -86,7 +86,7 @@ async fn count_violations(client: &Client) -> Result<Vec<String>, MigrateError> 
 }
 
 /// Removes the blockers if that is allowed, and returns what was removed.
-pub async fn remove_blockers(
+pub(super) async fn remove_blockers(
     runner: &mut Runner<'_>,
     blockers: Vec<Blocker>,
     allowed: bool,

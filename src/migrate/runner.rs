@@ -23,23 +23,23 @@ const LOCK_POLL: Duration = Duration::from_secs(1);
 const REPORT_EVERY: u32 = 30;
 
 /// The one session that migrates a database.
-pub struct Runner<'a> {
+pub(super) struct Runner<'a> {
     pub client: &'a Client,
     print: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Runner<'a> {
-    pub fn new(client: &'a Client, print: &'a mut dyn FnMut(&str)) -> Self {
+    pub(super) fn new(client: &'a Client, print: &'a mut dyn FnMut(&str)) -> Self {
         Self { client, print }
     }
 
     /// Prints a line about the progress.
-    pub fn print(&mut self, line: &str) {
+    pub(super) fn print(&mut self, line: &str) {
         (self.print)(line);
     }
 
     /// Waits until no other session migrates this database.
-    pub async fn lock(&mut self) -> Result<(), MigrateError> {
+    pub(super) async fn lock(&mut self) -> Result<(), MigrateError> {
         let failed = MigrateError::while_doing("take the migration lock");
         self.client.batch_execute(SESSION).await.map_err(&failed)?;
         let mut polls = 0;
@@ -58,7 +58,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Releases the lock.
-    pub async fn unlock(&self) {
+    pub(super) async fn unlock(&self) {
         // A failure here means a lost connection, and the lock went with it.
         if let Err(error) = self.client.query_one(UNLOCK, &[]).await {
             tracing::debug!(%error, "could not release the migration lock");
@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs all steps of a migration and records that it is complete.
-    pub async fn apply(&mut self, migration: &Migration) -> Result<(), MigrateError> {
+    pub(super) async fn apply(&mut self, migration: &Migration) -> Result<(), MigrateError> {
         let Migration { version, name, sql } = migration;
         self.print(&format!("migration V{version} {name}"));
         for step in steps(sql) {
@@ -77,7 +77,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Rebuilds the indexes of a completed migration that are invalid or missing.
-    pub async fn rebuild_indexes(
+    pub(super) async fn rebuild_indexes(
         &mut self,
         migration: &Migration,
     ) -> Result<Vec<String>, MigrateError> {
@@ -93,7 +93,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Repeats the steps of a completed migration that repair later changes.
-    pub async fn repair(&mut self, migration: &Migration) -> Result<(), MigrateError> {
+    pub(super) async fn repair(&mut self, migration: &Migration) -> Result<(), MigrateError> {
         for step in steps(migration.sql) {
             if step.kind == StepKind::Always {
                 self.run_step(&step).await?;
@@ -103,7 +103,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one step, with retries while its table is locked.
-    pub async fn run_step(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
+    pub(super) async fn run_step(&mut self, step: &Step<'_>) -> Result<(), MigrateError> {
         tracing::debug!(step = step.title, "migration step");
         match step.kind {
             StepKind::Locking | StepKind::Always => {

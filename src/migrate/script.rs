@@ -4,7 +4,7 @@
 //! beginning of the title determines how the step is run.
 
 /// One file of `sql/migrations/`.
-pub struct Migration {
+pub(super) struct Migration {
     pub version: i32,
     pub name: &'static str,
     pub sql: &'static str,
@@ -12,7 +12,7 @@ pub struct Migration {
 
 /// One unit that is executed, retried and reported on its own.
 #[derive(Debug, PartialEq)]
-pub struct Step<'a> {
+pub(super) struct Step<'a> {
     pub title: &'a str,
     pub kind: StepKind<'a>,
     pub sql: &'a str,
@@ -20,7 +20,7 @@ pub struct Step<'a> {
 
 /// How a step is run.
 #[derive(Debug, PartialEq)]
-pub enum StepKind<'a> {
+pub(super) enum StepKind<'a> {
     /// Short statements that may need a table lock; one transaction.
     Locking,
     /// `always: …`: the same, but run by every migration, also after its file was applied: it repairs
@@ -37,7 +37,7 @@ pub enum StepKind<'a> {
 const MARK: &str = "-- step: ";
 
 /// Returns the steps of a migration file.
-pub fn steps(file: &str) -> impl Iterator<Item = Step<'_>> {
+pub(super) fn steps(file: &str) -> impl Iterator<Item = Step<'_>> {
     let starts = file.match_indices(MARK).map(|(at, _)| at);
     let marks: Vec<usize> =
         starts.filter(|&at| at == 0 || file.as_bytes()[at - 1] == b'\n').collect();

@@ -60,7 +60,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub fn new(keys: &[String], output: DeleteObjectsOutput) -> Self {
+    pub(super) fn new(keys: &[String], output: DeleteObjectsOutput) -> Self {
         let mut answered: HashMap<String, Verdict> = HashMap::with_capacity(keys.len());
         let mut slow_down = false;
         for deleted in output.deleted.unwrap_or_default() {
@@ -83,7 +83,7 @@ impl Answer {
     }
 
     /// Returns the store's failure, if it deleted none of the keys and the keys are not the cause.
-    pub fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<String> {
         let mut failures = self.verdicts.iter().map(|(_, verdict)| match verdict {
             Verdict::Gone | Verdict::Refused(_) => None,
             Verdict::Retry(reason) | Verdict::Denied(reason) => Some(reason),

@@ -11,10 +11,13 @@ use crate::problem::Problem;
 /// What S3 was asked to do. Each action needs a right of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
+    /// DELETE of one object or many; also of a probe.
     Delete,
+    /// ListObjectsV2, which only audit and doctor need.
     List,
     /// HEAD of an object.
     Read,
+    /// GetBucketVersioning, which only `cleanupctl doctor` needs.
     ReadVersioning,
 }
 
@@ -42,30 +45,48 @@ impl Action {
 /// are still in the tables.
 #[derive(Debug, Clone)]
 pub enum ObjectsError {
+    /// The store has no bucket of this name.
     NoBucket {
+        /// The bucket that the settings name.
         bucket: String,
     },
+    /// Nothing was sent, because there were no credentials to sign it with.
     NoCredentials {
+        /// The bucket that the settings name.
         bucket: String,
+        /// Why: none were found, or a source of credentials failed.
         reason: String,
     },
+    /// S3 refuses the action: invalid credentials, a missing right, or a request it rejects.
     Denied {
+        /// The bucket that the settings name.
         bucket: String,
+        /// What S3 answered.
         reason: String,
+        /// The action, and so the right that may be missing.
         action: Action,
     },
+    /// The bucket is in another region than the one that requests are signed for.
     WrongRegion {
+        /// The bucket that the settings name.
         bucket: String,
+        /// What S3 answered.
         reason: String,
+        /// The region that the store expects, if its answer names one.
         region: Option<String>,
     },
     /// The store does not accept DeleteObjects, or not this checksum.
     Unsupported {
+        /// The bucket that the settings name.
         bucket: String,
+        /// What S3 answered.
         reason: String,
     },
+    /// S3 does not answer, throttles, or fails for every key: an outage.
     Unavailable {
+        /// The bucket that the settings name.
         bucket: String,
+        /// The last answer of S3, or the cause if it did not answer.
         reason: String,
     },
 }

@@ -13,13 +13,13 @@ pub const CLASSES: [&str; 4] = ["throttled", "unavailable", "denied", "refused"]
 pub(super) struct ErrorCounts([AtomicU64; CLASSES.len()]);
 
 impl ErrorCounts {
-    pub fn note(&self, called: &Result<Answer, CallError>) {
+    pub(super) fn note(&self, called: &Result<Answer, CallError>) {
         match called {
             Ok(answer) => self.note_keys(answer),
             Err(CallError::Retry { why: Later::Throttled, .. }) => self.add(0),
             Err(CallError::Retry { .. }) => self.add(1),
             Err(CallError::Denied(_) | CallError::WrongRegion { .. } | CallError::NoBucket) => {
-                self.add(2)
+                self.add(2);
             }
             Err(CallError::Rejected(_) | CallError::Unsupported(_)) => self.add(3),
         }
@@ -44,7 +44,7 @@ impl ErrorCounts {
         self.0[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn by_class(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn by_class(&self) -> Vec<(&'static str, u64)> {
         CLASSES.into_iter().zip(self.0.iter().map(|count| count.load(Ordering::Relaxed))).collect()
     }
 }

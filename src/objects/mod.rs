@@ -93,10 +93,12 @@ impl Objects {
         Self { md5: checksum == Checksum::Md5, ..self.clone() }
     }
 
+    /// Returns the name of the bucket.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
+    /// Returns `s3.prefix`; empty: the whole bucket.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

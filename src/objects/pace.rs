@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Pace {
-    pub fn new(max_keys_per_second: u32) -> Self {
+    pub(super) fn new(max_keys_per_second: u32) -> Self {
         let limit = (max_keys_per_second > 0).then(|| f64::from(max_keys_per_second));
         let now = Instant::now();
         let state = State {
@@ -51,7 +51,7 @@ impl Pace {
     }
 
     /// Waits until this many keys may be sent. Returns how long it waited.
-    pub async fn acquire(&self, keys: usize) -> Duration {
+    pub(super) async fn acquire(&self, keys: usize) -> Duration {
         let started = Instant::now();
         let start = self.state().book(keys, started);
         if start > started {
@@ -62,14 +62,14 @@ impl Pace {
     }
 
     /// Pauses before a call is repeated. Counts as a wait while S3 is throttling.
-    pub async fn pause(&self, pause: Duration) {
+    pub(super) async fn pause(&self, pause: Duration) {
         let slowed = self.state().slowed;
         let _waiting = slowed.then(|| Waiting::begin(self));
         sleep(pause).await;
     }
 
     /// Halves the rate, down to [`SLOWEST`].
-    pub fn slow_down(&self) {
+    pub(super) fn slow_down(&self) {
         let mut state = self.state();
         let now = state.keys_per_second.unwrap_or(UNLIMITED);
         let slowest = self.limit.map_or(SLOWEST, |limit| limit.min(SLOWEST));
@@ -82,7 +82,7 @@ impl Pace {
     }
 
     /// Raises the rate by a tenth, up to the limit.
-    pub fn recover(&self) {
+    pub(super) fn recover(&self) {
         let mut state = self.state();
         let Some(now) = state.keys_per_second else {
             return;
@@ -100,7 +100,7 @@ impl Pace {
     }
 
     /// Returns what calls are waiting for, if they are.
-    pub fn waiting_for(&self) -> Option<String> {
+    pub(super) fn waiting_for(&self) -> Option<String> {
         let state = self.state();
         let rate = state.keys_per_second.filter(|_| state.waiting > 0)?;
         Some(match state.slowed {
@@ -110,7 +110,7 @@ impl Pace {
     }
 
     /// Returns for how long at least one call was waiting.
-    pub fn waited(&self) -> Duration {
+    pub(super) fn waited(&self) -> Duration {
         let state = self.state();
         match state.waiting {
             0 => state.waited,

@@ -39,6 +39,7 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The default. Units that are too slow for `part` are left: a lock may be held meanwhile.
     pub const SEARCH: Self = Self {
         part: Duration::from_secs(5),
         search: Duration::from_secs(20),
@@ -54,6 +55,7 @@ pub type Writing<'a> = Pin<Box<dyn Future<Output = Result<u64, Refusal>> + Send 
 /// Why some units could not be written.
 #[derive(Debug)]
 pub enum Refusal {
+    /// The statement failed.
     Postgres(Error),
     /// The statement succeeded, but did not change all rows: a trigger or rule swallows it.
     Swallowed,
@@ -95,6 +97,7 @@ pub trait Write<T> {
     /// Writes some units, and returns the number of rows written.
     fn write<'a>(&'a self, transaction: &'a Transaction<'_>, part: &'a [T]) -> Writing<'a>;
 
+    /// Returns how long the search may take if the write fails for some units.
     fn limits(&self) -> Limits {
         Limits::SEARCH
     }
@@ -103,8 +106,11 @@ pub trait Write<T> {
 /// A unit (a row, or a content row and all its pastes) that could not be written.
 #[derive(Debug, Clone)]
 pub struct Failed<T> {
+    /// The unit, as it was passed to the search.
     pub unit: T,
+    /// Why, in one line for a person.
     pub error: String,
+    /// What the failure proves about the unit; `Slow` if it was not tried.
     pub fault: Fault,
     /// False: the time limit was reached before it.
     pub was_tried: bool,
@@ -113,7 +119,9 @@ pub struct Failed<T> {
 /// The result of a search for bad units.
 #[derive(Debug)]
 pub struct Applied<T> {
+    /// The number of rows written, as [`Write::write`] returned it.
     pub written: u64,
+    /// The units that were not written, whether they were tried or not.
     pub failed: Vec<Failed<T>>,
     /// At least one part was written.
     pub succeeded: bool,
@@ -122,6 +130,7 @@ pub struct Applied<T> {
 /// Why the good units could not be written either.
 #[derive(Debug)]
 pub enum ApplyError<T> {
+    /// A transient error: the transaction cannot continue.
     Postgres(Error),
     /// All units failed: the cause is the database, not the rows.
     Database(Vec<Failed<T>>),

@@ -14,12 +14,16 @@ pub enum PgError {
     /// The answer of the server, or a broken connection.
     #[error("{}", describe(.0))]
     Backend(Error),
+    /// No answer within this time. The statement may have been executed nevertheless.
     #[error("Postgres did not answer within {} s", .0.as_secs())]
     NoAnswer(Duration),
+    /// Opening a connection took too long.
     #[error("could not connect to Postgres in time")]
     NotConnected,
+    /// Other tasks of this process used all connections of the pool.
     #[error("no free Postgres connection within {} s (postgres.pool_size)", WAIT_TIMEOUT.as_secs())]
     NoFreeConnection,
+    /// Any other error of the pool, as text.
     #[error("no Postgres connection: {0}")]
     Pool(String),
 }

@@ -24,7 +24,9 @@ const STATEMENTS_PER_TICK: usize = 20;
 /// How many rows were deleted.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Pruned {
+    /// Ended claims older than `retention.history`.
     pub claims: u64,
+    /// Tombstones older than `retention.tombstones`.
     pub tombstones: u64,
 }
 

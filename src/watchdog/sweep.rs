@@ -28,6 +28,7 @@ const CLAIMS_PER_TRANSACTION: i32 = 1;
 pub struct Swept {
     /// Another watchdog was sweeping.
     pub not_elected: bool,
+    /// The claims whose lease had expired, and their rows.
     pub reset: Reset,
     /// Stranded rows that were reset.
     pub stranded: u64,
@@ -67,6 +68,7 @@ pub async fn let_workers_heartbeat_first(
 /// Why a sweep did not complete. What it has reset stays reset.
 #[derive(thiserror::Error, Debug)]
 pub enum SweepError {
+    /// Postgres is unavailable, or refuses a statement of the sweep itself.
     #[error(transparent)]
     Postgres(#[from] PgError),
     /// The database was migrated while this program was running.

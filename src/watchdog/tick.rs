@@ -37,7 +37,9 @@ const THOROUGH_EVERY: Duration = Duration::from_secs(3600);
 /// The result of a tick.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Ticked {
+    /// What the sweep found and reset.
     pub swept: Swept,
+    /// What was pruned and purged: nothing if another watchdog was sweeping.
     pub pruned: Pruned,
 }
 

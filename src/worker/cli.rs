@@ -196,8 +196,8 @@ mod tests {
 
     fn hours_until(time: &str, day: u32, hour: u32) -> f64 {
         let zone = chrono_tz::Europe::Berlin;
-        let now = zone.with_ymd_and_hms(2026, 3, day, hour, 0, 0).unwrap();
-        until(parse_time(time).unwrap(), now).as_secs_f64() / 3600.0
+        let now = zone.with_ymd_and_hms(2026, 3, day, hour, 0, 0).single().expect("a time");
+        until(parse_time(time).expect("a time"), now).as_secs_f64() / 3600.0
     }
 
     #[test]

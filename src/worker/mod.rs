@@ -39,8 +39,11 @@ use crate::{
 pub struct Worker {
     /// Chosen at process start; half of every fence.
     pub id: Uuid,
+    /// The settings, after the flags of the command line.
     pub settings: Arc<Settings>,
+    /// The claims whose leases the heartbeat keeps.
     pub open: Arc<OpenClaims>,
+    /// What the batches of its run have done so far.
     pub tally: Arc<Tally>,
     shutdown: Shutdown,
     steps: Steps,

@@ -50,7 +50,7 @@ const LASTS: Duration = Duration::from_secs(1);
 
 /// What is counted while a soak runs.
 #[derive(Clone, Copy)]
-pub struct Counted<'a> {
+pub(crate) struct Counted<'a> {
     pub env: &'a Environment,
     pub plan: &'a Plan,
     pub done: &'a Done,
@@ -58,7 +58,7 @@ pub struct Counted<'a> {
 }
 
 /// Something that happened too rarely.
-pub struct Missing {
+pub(crate) struct Missing {
     name: String,
     count: u64,
     least: u64,
@@ -72,7 +72,7 @@ impl fmt::Display for Missing {
 }
 
 /// Reads the counts from the tables, for the report and the progress line.
-pub async fn table_stats(db: &Client) -> Option<Stats> {
+pub(crate) async fn table_stats(db: &Client) -> Option<Stats> {
     let rows = db.query(TABLE_STATS, &[]).await.ok()?;
     Some(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1).cast_unsigned())).collect())
 }
@@ -80,7 +80,7 @@ pub async fn table_stats(db: &Client) -> Option<Stats> {
 impl Counted<'_> {
     /// Collects the counts from tables, logs, journals, proxies and readers. `None`: Postgres is
     /// unavailable.
-    pub async fn stats(&self, logs: &str, journals: &Journals) -> Option<Stats> {
+    pub(crate) async fn stats(&self, logs: &str, journals: &Journals) -> Option<Stats> {
         let db = try_connect(&self.env.store.database_url).await?;
         let mut stats = table_stats(&db).await?;
         let messages = COUNTED_MESSAGES.iter();
@@ -106,7 +106,7 @@ impl Counted<'_> {
     }
 
     /// Returns how often each kind of fault was carried out.
-    pub fn faults(&self) -> Stats {
+    pub(crate) fn faults(&self) -> Stats {
         let done = self.done.lock().expect("done").clone();
         let count = |kind| (format!("{kind:?}"), done.get(kind).copied().unwrap_or(0));
         self.plan.kinds.iter().map(count).collect()
@@ -121,7 +121,7 @@ impl Counted<'_> {
 }
 
 /// Lists what happened too rarely.
-pub fn missing(stats: &Stats, faults: &Stats, minutes: f64) -> Vec<Missing> {
+pub(crate) fn missing(stats: &Stats, faults: &Stats, minutes: f64) -> Vec<Missing> {
     let per_minute = |count: f64| (count * minutes) as u64;
     let mut wanted = vec![
         ("rows deleted", per_minute(200.0)),
@@ -148,7 +148,7 @@ pub fn missing(stats: &Stats, faults: &Stats, minutes: f64) -> Vec<Missing> {
 
 /// Lets the soak continue until enough has happened: on a slow machine a plan takes no longer, but less
 /// happens meanwhile. Faults that are missing are repeated.
-pub async fn complete(counted: &Counted<'_>, fleet: &Fleet, minutes: f64) {
+pub(crate) async fn complete(counted: &Counted<'_>, fleet: &Fleet, minutes: f64) {
     let give_up = Instant::now() + COMPLETE_WITHIN;
     // A soak that has failed need not continue.
     while Instant::now() < give_up && counted.env.violations() == 0 {

@@ -2,7 +2,7 @@
 //! `cargo test` passes its arguments to every test target.
 
 /// Shown by `--help`.
-pub const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Runs a fleet, writers and readers under faults, then checks every guarantee.
 
 Usage: ops/chaos [--minutes N] [--seed S] [--owner]
@@ -30,7 +30,7 @@ const NO_RUN: [&str; 2] = ["--list", "--ignored"];
 
 /// The parameters of one soak.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Soak {
+pub(crate) struct Soak {
     pub minutes: f64,
     pub seed: u64,
     pub owner: bool,
@@ -38,7 +38,7 @@ pub struct Soak {
 
 /// What the command line requests.
 #[derive(Debug, PartialEq)]
-pub enum Command {
+pub(crate) enum Command {
     /// Soaks to run one after the other.
     Soaks(Vec<Soak>),
     /// This process is a writer of a soak.
@@ -54,7 +54,7 @@ pub enum Command {
 }
 
 impl Command {
-    pub fn read(arguments: impl Iterator<Item = String>) -> Self {
+    pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Self {
         let arguments: Vec<String> = arguments.collect();
         if let [first, name, seed, journal] = &arguments[..]
             && first == "writer"

@@ -32,7 +32,7 @@ const LEFT: &str = "SELECT (SELECT count(*) FROM pastes WHERE expires_at <= now(
 const EVER_STORED: &str = "SELECT DISTINCT s3_key FROM chaos_content";
 
 /// While the owner refuses some pastes, all others must still be deleted.
-pub async fn drain_deletable(env: &Arc<Environment>) {
+pub(crate) async fn drain_deletable(env: &Arc<Environment>) {
     let db = connect(&env.store.database_url).await;
     owner::end_transactions(env).await;
     number(&db, EXPIRE).await;
@@ -61,7 +61,7 @@ pub async fn drain_deletable(env: &Arc<Environment>) {
 }
 
 /// Drains everything with clean workers. Returns how many dead letters had to be requeued.
-pub async fn drain(env: &Arc<Environment>) -> i64 {
+pub(crate) async fn drain(env: &Arc<Environment>) -> i64 {
     let db = connect(&env.store.database_url).await;
     number(&db, EXPIRE).await;
     let mut dead_letters = 0;
@@ -100,7 +100,7 @@ async fn number(db: &Client, sql: &str) -> i64 {
 }
 
 /// Reads all journals of the writers.
-pub fn journals(output_dir: &Path) -> Journals {
+pub(crate) fn journals(output_dir: &Path) -> Journals {
     let mut journals = Journals::default();
     for file in std::fs::read_dir(output_dir).expect("journals").flatten() {
         if file.path().extension().is_some_and(|extension| extension == "journal") {
@@ -112,7 +112,7 @@ pub fn journals(output_dir: &Path) -> Journals {
 
 /// Checks every guarantee. An orphan object is allowed only if its writer could not know the
 /// outcome of its put, and no content row ever had that key.
-pub async fn check(env: &Environment, journals: &Journals) -> Findings {
+pub(crate) async fn check(env: &Environment, journals: &Journals) -> Findings {
     let db = connect(&env.store.database_url).await;
     let stored = db.query(EVER_STORED, &[]).await.expect("ever stored");
     let mut in_doubt = journals.in_doubt.clone();

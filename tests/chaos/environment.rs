@@ -27,9 +27,9 @@ use crate::{
 
 const BUCKET: &str = "chaos";
 /// The time without a heartbeat after which a watchdog resets a claim.
-pub const STUCK_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// How long a worker waits for an answer from S3.
-pub const S3_DEADLINE: Duration = Duration::from_secs(4);
+pub(crate) const S3_DEADLINE: Duration = Duration::from_secs(4);
 /// The network delay to the servers. It makes a fault in the middle of a step likely.
 const TO_S3: Duration = Duration::from_millis(30);
 const TO_POSTGRES: Duration = Duration::from_millis(6);
@@ -52,7 +52,7 @@ const SETTINGS: [(&str, &str); 12] = [
 ];
 
 /// The environment. Everything that can have only one fault at a time has its own mutex.
-pub struct Environment {
+pub(crate) struct Environment {
     folder: PathBuf,
     /// The folder for logs, journals and the report.
     pub output_dir: PathBuf,
@@ -77,13 +77,13 @@ pub struct Environment {
 }
 
 /// The proxies in front of Postgres.
-pub struct Proxies {
+pub(crate) struct Proxies {
     pub fleet: Proxy,
     pub writers: Proxy,
 }
 
 impl Environment {
-    pub async fn set_up(output_dir: &Path, has_owner: bool) -> Arc<Self> {
+    pub(crate) async fn set_up(output_dir: &Path, has_owner: bool) -> Arc<Self> {
         let folder = Path::new(&env("DIR")).join(format!("chaos-{}", Uuid::new_v4().simple()));
         fs::create_dir(&folder).expect("folder");
         let seaweedfs = SeaweedFs::start(&folder);
@@ -124,7 +124,7 @@ impl Environment {
     }
 
     /// Returns one of the fleet's programs, with its settings.
-    pub fn program(&self, name: &str) -> Process {
+    pub(crate) fn program(&self, name: &str) -> Process {
         let mut program = Process::new(name)
             .env("DATABASE_URL", &self.fleet_url)
             .env("REDIS_URL", &self.redis_url)
@@ -138,7 +138,7 @@ impl Environment {
     }
 
     /// Returns this program as a writer. It connects to S3 directly.
-    pub fn writer(&self, name: &str, seed: u64, journal: &Path) -> Process {
+    pub(crate) fn writer(&self, name: &str, seed: u64, journal: &Path) -> Process {
         let own = std::env::current_exe().expect("own program");
         let journal = journal.to_str().expect("a path");
         let mut writer = Process::new(own.to_str().expect("a path"))
@@ -152,26 +152,26 @@ impl Environment {
     }
 
     /// Ends all S3 faults; only the network delay remains.
-    pub fn calm_s3(&self) {
+    pub(crate) fn calm_s3(&self) {
         self.faulty.set_mode(Mode::Slow { by: TO_S3 });
     }
 
     /// Records a violation, once.
-    pub fn record_violation(&self, violation: String) {
+    pub(crate) fn record_violation(&self, violation: String) {
         let mut seen = self.store.seen.lock().expect("seen");
         if !seen.contains(&violation) {
             seen.push(violation);
         }
     }
 
-    pub fn violations(&self) -> usize {
+    pub(crate) fn violations(&self) -> usize {
         self.store.seen.lock().expect("seen").len()
     }
 
     /// Stops the servers and keeps their logs.
-    pub async fn clear(&self) {
-        let _ = self.seaweedfs.lock().await.kill().await;
-        let _ = self.redis.lock().await.kill().await;
+    pub(crate) async fn clear(&self) {
+        self.seaweedfs.lock().await.kill().await;
+        self.redis.lock().await.kill().await;
         let postgres = self.postgres.lock().await;
         postgres.stop_immediately().await;
         let _ = fs::copy(postgres.log(), self.output_dir.join("postgres.log"));
@@ -183,7 +183,7 @@ impl Environment {
 
 impl Proxies {
     /// Ends all Postgres faults; only the network delay remains.
-    pub fn calm(&self) {
+    pub(crate) fn calm(&self) {
         for proxy in [&self.fleet, &self.writers] {
             proxy.arm_share(None);
             proxy.delay(Duration::ZERO);
@@ -217,7 +217,7 @@ async fn s3_client(url: &str) -> S3 {
 }
 
 /// Returns the S3 client of a writer process.
-pub async fn s3_of_environment() -> (S3, String) {
+pub(crate) async fn s3_of_environment() -> (S3, String) {
     let url = std::env::var("AWS_ENDPOINT_URL").expect("AWS_ENDPOINT_URL");
     (s3_client(&url).await, BUCKET.into())
 }

@@ -36,10 +36,10 @@ const RESET_AFTER_DECREMENT: &str = "SELECT count(*) FROM deletion_claims
     WHERE reset_reason = 'worker lease expired' AND decremented_at IS NOT NULL";
 
 /// How often each kind was carried out.
-pub type Done = Arc<Mutex<BTreeMap<Kind, u64>>>;
+pub(crate) type Done = Arc<Mutex<BTreeMap<Kind, u64>>>;
 
 /// Carries out the whole plan, each fault at its time; they overlap. Returns when all have ended.
-pub async fn carry_out(env: &Arc<Environment>, fleet: &Fleet, plan: &Plan, done: &Done) {
+pub(crate) async fn carry_out(env: &Arc<Environment>, fleet: &Fleet, plan: &Plan, done: &Done) {
     let (start, mut running) = (Instant::now(), JoinSet::new());
     for planned in &plan.faults {
         sleep_until(start + planned.at).await;
@@ -57,7 +57,7 @@ pub async fn carry_out(env: &Arc<Environment>, fleet: &Fleet, plan: &Plan, done:
 }
 
 /// Carries out one more fault of a kind, after the plan.
-pub async fn repeat(env: &Environment, fleet: &Fleet, planned: &Planned, done: &Done) {
+pub(crate) async fn repeat(env: &Environment, fleet: &Fleet, planned: &Planned, done: &Done) {
     if apply(env, &fleet.members, planned).await {
         *done.lock().expect("done").entry(planned.kind).or_default() += 1;
     }

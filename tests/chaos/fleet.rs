@@ -25,14 +25,14 @@ const PAUSE: Duration = Duration::from_millis(300);
 const STOPS_WITHIN: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(crate) enum Role {
     Worker,
     Watchdog,
     Writer,
 }
 
 /// A named position in the fleet, filled by one process after the other.
-pub struct Member {
+pub(crate) struct Member {
     pub name: String,
     pub role: Role,
     /// A pidfd: unlike a pid, it cannot refer to another process later.
@@ -41,7 +41,7 @@ pub struct Member {
 
 impl Member {
     /// Sends a signal. Returns false if no process is running at the moment.
-    pub fn signal(&self, signal: Signal) -> bool {
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
         let process = self.process.lock().expect("process");
         process.as_ref().is_some_and(|process| pidfd_send_signal(process, signal).is_ok())
     }
@@ -49,7 +49,7 @@ impl Member {
 
 /// Counts process starts by role, and ends by role and exit status.
 #[derive(Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     pub starts: Mutex<BTreeMap<Role, u64>>,
     pub ends: Mutex<BTreeMap<(Role, String), u64>>,
     /// The summaries of finished runs.
@@ -57,7 +57,7 @@ pub struct Ledger {
 }
 
 /// All processes of a soak.
-pub struct Fleet {
+pub(crate) struct Fleet {
     env: Arc<Environment>,
     pub members: Vec<Arc<Member>>,
     pub ledger: Arc<Ledger>,
@@ -66,7 +66,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub fn new(env: Arc<Environment>) -> Self {
+    pub(crate) fn new(env: Arc<Environment>) -> Self {
         let (members, ledger) = (Vec::new(), Arc::default());
         Self { env, members, ledger, tasks: JoinSet::new(), stops: BTreeMap::new() }
     }
@@ -74,7 +74,7 @@ impl Fleet {
     /// Starts two workers as cron would, and one resident worker; some generations keep tombstones.
     /// The second worker sends no heartbeats and does not check its own lease: after a watchdog has
     /// reset its claims, only the fence stops it.
-    pub fn start_workers(&mut self) {
+    pub(crate) fn start_workers(&mut self) {
         for name in ["worker-1", "worker-2", "worker-3"] {
             let env = Arc::clone(&self.env);
             let how = if name == "worker-3" { "schedule" } else { "run" };
@@ -91,7 +91,7 @@ impl Fleet {
         }
     }
 
-    pub fn start_watchdogs(&mut self) {
+    pub(crate) fn start_watchdogs(&mut self) {
         for name in ["watchdog-1", "watchdog-2"] {
             let env = Arc::clone(&self.env);
             let listen = format!("127.0.0.1:{}", crate::support::servers::free_port());
@@ -103,7 +103,7 @@ impl Fleet {
         }
     }
 
-    pub fn start_writers(&mut self, seed: u64) {
+    pub(crate) fn start_writers(&mut self, seed: u64) {
         for (position, name) in ["writer-1", "writer-2", "writer-3"].into_iter().enumerate() {
             let env = Arc::clone(&self.env);
             self.keep_alive(name, Role::Writer, move |generation| {
@@ -139,13 +139,13 @@ impl Fleet {
         });
     }
 
-    pub fn of(&self, role: Role) -> Vec<Arc<Member>> {
+    pub(crate) fn of(&self, role: Role) -> Vec<Arc<Member>> {
         self.members.iter().filter(|member| member.role == role).cloned().collect()
     }
 
     /// Ends all processes of a role permanently. One that does not stop in time is killed and
     /// recorded as a violation.
-    pub async fn end(&self, role: Role, signal: Signal) {
+    pub(crate) async fn end(&self, role: Role, signal: Signal) {
         if let Some(stop) = self.stops.get(&role) {
             stop.cancel();
         }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// One line of a journal.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Event {
+pub(crate) enum Event {
     /// About to upload under this key.
     Upload {
         key: String,
@@ -50,11 +50,11 @@ pub enum Event {
 }
 
 /// The open journal of one writer.
-pub struct Journal(File);
+pub(crate) struct Journal(File);
 
 impl Journal {
     /// Opens a journal for appending: earlier writers of the same name were killed.
-    pub fn open(path: &str) -> Self {
+    pub(crate) fn open(path: &str) -> Self {
         let file = File::options().create(true).append(true).open(path).expect("journal");
         let mut journal = Self(file);
         journal.0.write_all(b"\n").expect("journal");
@@ -62,7 +62,7 @@ impl Journal {
     }
 
     /// Appends a line in a single write, so that a kill leaves it whole or not at all.
-    pub fn append(&mut self, event: &Event) {
+    pub(crate) fn append(&mut self, event: &Event) {
         let line = serde_json::to_string(event).expect("an event") + "\n";
         self.0.write_all(line.as_bytes()).expect("journal");
     }
@@ -70,7 +70,7 @@ impl Journal {
 
 /// The combined content of all journals.
 #[derive(Debug, Default)]
-pub struct Journals {
+pub(crate) struct Journals {
     pub alive: BTreeMap<String, String>,
     /// Uploads without a later line about their fate.
     pub in_doubt: BTreeSet<String>,
@@ -78,7 +78,7 @@ pub struct Journals {
 }
 
 impl Journals {
-    pub fn read(&mut self, path: &Path) {
+    pub(crate) fn read(&mut self, path: &Path) {
         let text = std::fs::read(path).expect("journal");
         let text = String::from_utf8_lossy(&text);
         // A line that was cut off by a kill is skipped.

@@ -14,13 +14,13 @@ use crate::{
 };
 
 /// Counts the expired pastes that the owner does not refuse to delete.
-pub const DELETABLE: &str = "SELECT count(*) FROM pastes
+pub(crate) const DELETABLE: &str = "SELECT count(*) FROM pastes
     WHERE expires_at <= now() AND deletion_status <> 'DELETED' AND NOT owner_refuses(short_code)";
 /// Dead letters that neither the owner, nor S3, nor the death of their workers can have caused.
-pub const UNEXPLAINED: &str = "SELECT short_code, last_error FROM pastes
+pub(crate) const UNEXPLAINED: &str = "SELECT short_code, last_error FROM pastes
     WHERE retry_at = 'infinity' AND NOT owner_refuses(short_code)
       AND (starts_with(last_error, 'S3 ') OR starts_with(last_error, 'worker lease expired')) IS NOT TRUE";
-pub const REQUEUE_DELETABLE: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
+pub(crate) const REQUEUE_DELETABLE: &str = "UPDATE pastes SET retry_at = NULL, attempts = 0
     WHERE retry_at = 'infinity' AND deletion_status = 'NOT_EXPIRED' AND NOT owner_refuses(short_code)";
 /// Statements that take locks; a transaction runs one of them.
 const LOCKS: [&str; 3] = [
@@ -40,19 +40,19 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
 
 /// Creates the owner's tables and triggers, before the fleet starts.
-pub async fn create_tables(database_url: &str) {
+pub(crate) async fn create_tables(database_url: &str) {
     connect(database_url).await.batch_execute(include_str!("owner.sql")).await.expect("owner.sql");
 }
 
 /// Drops everything that refuses deletes.
-pub async fn stop_refusing(env: &Environment) {
+pub(crate) async fn stop_refusing(env: &Environment) {
     let db = connect(&env.store.database_url).await;
     let stop_refusing = "DROP TRIGGER owner_refuses ON pastes; DELETE FROM invoices";
     db.batch_execute(stop_refusing).await.expect("relent");
 }
 
 /// Rolls back all prepared transactions that are left after the faults.
-pub async fn end_transactions(env: &Environment) {
+pub(crate) async fn end_transactions(env: &Environment) {
     let db = connect(&env.store.database_url).await;
     for row in db.query(PREPARED, &[]).await.expect("prepared transactions") {
         let end = format!("ROLLBACK PREPARED '{}'", row.get::<_, &str>(0));
@@ -68,7 +68,7 @@ async fn session(env: &Environment) -> Option<Client> {
 }
 
 /// Carries out one of the owner's faults. Retries it, since other faults can interfere.
-pub async fn apply(
+pub(crate) async fn apply(
     env: &Environment,
     kind: Kind,
     rng: &mut fastrand::Rng,

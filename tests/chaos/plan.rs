@@ -8,7 +8,7 @@ use crate::support::hex;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// SIGKILL.
     KillWorker,
     /// SIGSTOP, and SIGCONT long after its leases have expired.
@@ -66,7 +66,7 @@ pub enum Kind {
 }
 
 /// The faults that only a soak with a table owner has.
-pub const OWNERS: [Kind; 5] = [
+pub(crate) const OWNERS: [Kind; 5] = [
     Kind::OwnerLocks,
     Kind::OwnerPrepares,
     Kind::OwnerRenames,
@@ -117,7 +117,7 @@ const FAVOURITES: [Kind; 8] = [
 
 /// One fault.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
+pub(crate) struct Planned {
     pub at: Duration,
     pub kind: Kind,
     pub lasts: Duration,
@@ -127,7 +127,7 @@ pub struct Planned {
 
 /// All faults of a soak, in order.
 #[derive(Debug, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The kinds that occur in this soak.
     pub kinds: Vec<Kind>,
     pub faults: Vec<Planned>,
@@ -137,7 +137,7 @@ pub struct Plan {
 
 impl Plan {
     /// Plans each kind once, in a shuffled order, in the first part of the soak; then random kinds.
-    pub fn new(seed: u64, length: Duration, owner: bool) -> Self {
+    pub(crate) fn new(seed: u64, length: Duration, owner: bool) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (writers_seed, readers_seed) = (rng.u64(..), rng.u64(..));
         let owners: &[Kind] = if owner { &OWNERS } else { &[] };
@@ -159,7 +159,7 @@ impl Plan {
     }
 
     /// Returns a short digest that identifies the plan.
-    pub fn digest(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         hex(&Sha256::digest(format!("{self:?}"))[..6])
     }
 }
@@ -172,7 +172,7 @@ fn draw(rng: &mut fastrand::Rng, kinds: &[Kind], owners: &[Kind]) -> Kind {
 }
 
 /// Asserts what `--seed` promises: the same seed gives the same plan.
-pub fn assert_reproducible(seed: u64, length: Duration, owner: bool) {
+pub(crate) fn assert_reproducible(seed: u64, length: Duration, owner: bool) {
     let plan = |seed| Plan::new(seed, length, owner);
     assert_eq!(plan(seed), plan(seed), "the same seed, the same plan");
     let other = plan(seed.wrapping_add(1));

@@ -18,13 +18,13 @@ const PRINT_EVERY: Duration = Duration::from_secs(10);
 const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
 /// The running progress display.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     task: AbortHandle,
 }
 
 impl Progress {
-    pub fn start(env: Arc<Environment>, done: Done, length: Duration) -> Self {
+    pub(crate) fn start(env: Arc<Environment>, done: Done, length: Duration) -> Self {
         let bar =
             ProgressBar::with_draw_target(Some(length.as_secs()), ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{elapsed} {wide_bar} {msg}").expect("a template");
@@ -48,7 +48,7 @@ impl Progress {
         Self { bar, task: task.abort_handle() }
     }
 
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         self.task.abort();
         self.bar.finish_and_clear();
     }

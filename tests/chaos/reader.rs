@@ -36,7 +36,7 @@ const STEADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Counts the checks.
 #[derive(Default)]
-pub struct Checks {
+pub(crate) struct Checks {
     pub reads: AtomicU64,
     pub audits: AtomicU64,
 }
@@ -51,7 +51,7 @@ enum Found {
 }
 
 /// Reads until the task is dropped.
-pub async fn read(env: Arc<Environment>, checks: Arc<Checks>, seed: u64) {
+pub(crate) async fn read(env: Arc<Environment>, checks: Arc<Checks>, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     loop {
         let Some(db) = try_connect(&env.store.database_url).await else {
@@ -129,7 +129,7 @@ async fn fetch(env: &Environment, key: &str) -> Found {
 }
 
 /// Checks all tables twice a second until the task is dropped.
-pub async fn audit(env: Arc<Environment>, checks: Arc<Checks>) {
+pub(crate) async fn audit(env: Arc<Environment>, checks: Arc<Checks>) {
     loop {
         let Some(db) = try_connect(&env.store.database_url).await else {
             sleep(Duration::from_millis(100)).await;

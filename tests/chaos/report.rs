@@ -12,13 +12,13 @@ use crate::{
 };
 
 /// Log messages that are violations.
-pub const FORBIDDEN_MESSAGES: [&str; 2] = ["panicked", "drift:"];
+pub(crate) const FORBIDDEN_MESSAGES: [&str; 2] = ["panicked", "drift:"];
 /// Only a lock or a trigger of the table owner can keep a row from taking over its pending key.
 /// Logged by a finish or a reset.
 const FORBIDDEN_WITHOUT_OWNER: [&str; 1] = ["keeps the pending object delete"];
 
 /// Everything that goes into a report.
-pub struct Results<'a> {
+pub(crate) struct Results<'a> {
     pub seed: u64,
     pub minutes: f64,
     pub counted: Counted<'a>,
@@ -29,10 +29,10 @@ pub struct Results<'a> {
 }
 
 /// Counts by name, in the order in which they are printed.
-pub type Stats = Vec<(String, u64)>;
+pub(crate) type Stats = Vec<(String, u64)>;
 
 /// The report.
-pub struct Report {
+pub(crate) struct Report {
     seed: u64,
     minutes: f64,
     plan: String,
@@ -43,7 +43,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub async fn new(results: &Results<'_>) -> Self {
+    pub(crate) async fn new(results: &Results<'_>) -> Self {
         let env = results.counted.env;
         let logs = logs(&env.output_dir);
         let mut stats = results.counted.stats(&logs, results.journals).await.expect("stats");
@@ -69,7 +69,7 @@ impl Report {
     }
 
     /// Formats the report for people.
-    pub fn show(&self) -> String {
+    pub(crate) fn show(&self) -> String {
         let (seed, minutes, plan) = (self.seed, self.minutes, &self.plan);
         let faults: u64 = self.faults.iter().map(|(_, count)| count).sum();
         let mut text = format!("seed {seed}, {minutes} minutes, plan {plan}, {faults} faults\n");
@@ -89,7 +89,7 @@ impl Report {
     }
 
     /// Formats the report as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let map = |stats: &Stats| stats.iter().cloned().collect::<BTreeMap<_, _>>();
         json!({
             "seed": self.seed,
@@ -126,7 +126,7 @@ fn processes(ledger: &Ledger) -> Stats {
 }
 
 /// Reads the logs of the fleet.
-pub fn logs(output_dir: &Path) -> String {
+pub(crate) fn logs(output_dir: &Path) -> String {
     let files = fs::read_dir(output_dir).expect("logs").flatten().map(|file| file.path());
     let of_the_fleet = |path: &std::path::PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

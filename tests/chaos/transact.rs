@@ -3,10 +3,10 @@
 use tokio_postgres::{Client, Error, Row, error::Severity, types::ToSql};
 
 /// The parameters of a statement.
-pub type Args<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(crate) type Args<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// The outcome of a transaction, as its client knows it.
-pub enum Outcome<T> {
+pub(crate) enum Outcome<T> {
     Committed(T),
     RolledBack,
     Unknown,
@@ -14,7 +14,7 @@ pub enum Outcome<T> {
 
 /// Runs one statement in a transaction. Before the COMMIT is sent, any failure means a rollback.
 /// Whether a COMMIT was carried out is known only from its answer.
-pub async fn in_transaction(db: &mut Client, sql: &str, args: Args<'_>) -> Outcome<Row> {
+pub(crate) async fn in_transaction(db: &mut Client, sql: &str, args: Args<'_>) -> Outcome<Row> {
     let Ok(transaction) = db.transaction().await else {
         return Outcome::RolledBack;
     };

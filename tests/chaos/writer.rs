@@ -51,7 +51,7 @@ struct Paste {
 }
 
 /// Writes until it is killed.
-pub async fn write(name: String, seed: u64, journal: &str) -> ! {
+pub(crate) async fn write(name: String, seed: u64, journal: &str) -> ! {
     let (s3, bucket) = environment::s3_of_environment().await;
     let mut writer = Writer {
         name,

@@ -17,7 +17,7 @@ use super::{
 
 /// What happens at the failpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The process dies.
     Abort,
     /// The process stops until its claim was reset, and continues beside those that take over.
@@ -27,7 +27,7 @@ pub enum Fault {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub(crate) struct Case {
     pub point: &'static str,
     pub scenario: Scenario,
     pub fault: Fault,
@@ -35,7 +35,7 @@ pub struct Case {
 
 /// The result of a case.
 #[derive(Debug, Default)]
-pub struct CaseResult {
+pub(crate) struct CaseResult {
     pub found: Findings,
     /// Claims that other processes reset.
     pub resets: i64,
@@ -48,7 +48,7 @@ const EXPIRED: usize = 12;
 
 impl Case {
     /// Runs the case and checks every guarantee at the end.
-    pub async fn run(self) -> CaseResult {
+    pub(crate) async fn run(self) -> CaseResult {
         let env = Environment::new().await;
         let mut alive = self.fill(&env.world).await;
         let before = env.world.keys().await;
@@ -99,7 +99,7 @@ impl Case {
     }
 
     /// A claim is open at this point, and its worker will not close it.
-    pub fn leaves_open_claim(self) -> bool {
+    pub(crate) fn leaves_open_claim(self) -> bool {
         self.is_within("claim.committed", "sweep.committed") && self.point != "finish.committed"
     }
 

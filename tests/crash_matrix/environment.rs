@@ -37,7 +37,7 @@ const NO_LEASE_CHECK: &[(&str, &str)] =
     &[("CLEANUP_WORKER_HEARTBEAT_INTERVAL", "1h"), ("CLEANUP_WATCHDOG_STUCK_AFTER", "3h")];
 
 /// A database and a bucket, with a fleet in short settings behind an S3 proxy that checks deletes.
-pub struct Environment {
+pub(crate) struct Environment {
     pub world: World,
     pub s3: FaultyS3,
     /// The connection of a transaction that locks a content row.
@@ -45,7 +45,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let world = World::new().await;
         let s3 = FaultyS3::start(&world, Mode::Normal).await;
         let lock_holder = connect(&world.database_url).await;
@@ -53,17 +53,17 @@ impl Environment {
     }
 
     /// Returns a program of the fleet.
-    pub fn program(&self, name: &str) -> Process {
+    pub(crate) fn program(&self, name: &str) -> Process {
         let program = self.world.program(name).env("AWS_ENDPOINT_URL", &self.s3.url);
         with(program, SETTINGS)
     }
 
-    pub fn worker(&self) -> Process {
+    pub(crate) fn worker(&self) -> Process {
         self.program("cleanup-worker").args(&["run", "--format", "json"])
     }
 
     /// Returns a program that was built with failpoints, one of which is armed.
-    pub fn armed(&self, name: &str, failpoints: &str) -> Process {
+    pub(crate) fn armed(&self, name: &str, failpoints: &str) -> Process {
         let folder = std::env::var("PASTE_CLEANUP_TEST_FAILPOINT_BIN")
             .expect("no programs with failpoints: use `ops/test --test crash_matrix`");
         let program = self.program(&format!("{folder}/{name}")).env("FAILPOINTS", failpoints);
@@ -77,7 +77,7 @@ impl Environment {
     }
 
     /// Sets up the scenario and starts the program that will reach the failpoint.
-    pub async fn start(&self, scenario: Scenario, failpoint: &str) -> Running {
+    pub(crate) async fn start(&self, scenario: Scenario, failpoint: &str) -> Running {
         if scenario.is_watchdog() {
             self.prepare_for_watchdog(scenario).await;
             let watchdog = self.armed("cleanup-watchdog", failpoint);
@@ -200,7 +200,7 @@ impl Environment {
     }
 
     /// Ends the faults of the scenario.
-    pub async fn end_faults(&self) {
+    pub(crate) async fn end_faults(&self) {
         self.s3.let_go();
         self.lock_holder.batch_execute("ROLLBACK").await.expect("rollback");
         self.world.run_sql("DROP TRIGGER IF EXISTS refuse_content ON content").await;
@@ -208,7 +208,7 @@ impl Environment {
     }
 
     /// Makes deferred and unclaimable rows due at once, instead of waiting for their retry.
-    pub async fn end_deferrals(&self) {
+    pub(crate) async fn end_deferrals(&self) {
         self.world.run_sql(END_DEFERRALS).await;
     }
 }

@@ -2,7 +2,7 @@
 
 /// What is going on when the failpoint is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scenario {
+pub(crate) enum Scenario {
     /// A worker drains.
     Drain,
     /// A worker waits for S3 while it sends heartbeats.
@@ -44,7 +44,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// The process that reaches the failpoint is a watchdog, not a worker.
-    pub fn is_watchdog(self) -> bool {
+    pub(crate) fn is_watchdog(self) -> bool {
         use Scenario::*;
         matches!(
             self,
@@ -62,7 +62,7 @@ impl Scenario {
 }
 
 /// Returns the scenarios in which a failpoint is reached.
-pub fn scenarios_of(point: &str) -> Vec<Scenario> {
+pub(crate) fn scenarios_of(point: &str) -> Vec<Scenario> {
     match point.split_once('.').expect("step.point") {
         ("heartbeat", _) => vec![Scenario::Heartbeat],
         ("release", _) => vec![Scenario::Release],

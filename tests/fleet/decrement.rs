@@ -1,5 +1,7 @@
 //! Decrements: every count is correct, and content is kept until its last reference is gone.
 
+use std::sync::Arc;
+
 use crate::support::*;
 use futures_util::future::join_all;
 
@@ -200,7 +202,7 @@ async fn a_decrement_that_waits_for_a_writer_counts_what_the_writer_added() {
     let put = "BEGIN; SELECT outcome FROM paste_put('new', sha256('busy'), NULL, 4, NULL)";
     writer.batch_execute(put).await.expect("put");
     let decrementing = {
-        let (worker, claim) = (worker.clone(), claim.clone());
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
         tokio::spawn(async move { worker.decrement(&claim).await })
     };
     world.when_a_worker_waits(&writer, "COMMIT").await;

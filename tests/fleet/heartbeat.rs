@@ -143,7 +143,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
             settings.worker.heartbeat_interval = HEARTBEAT;
         })
         .await;
-    let open = worker.clone();
+    let open = Arc::clone(&worker);
     let running = tokio::spawn(async move { drain(&worker).await });
     s3.called(1).await;
     let first = open.open.ids();

@@ -1,6 +1,6 @@
 //! A whole run: what it drains, when it stops, what it reports.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::support::*;
 use paste_cleanup::worker::{report::StoppedBecause, run::Options};
@@ -144,7 +144,7 @@ async fn a_run_is_not_drained_while_another_claim_is_uncommitted() {
         .expect("claim");
     assert_eq!(claimed.len(), 2);
     let worker = world.worker().await;
-    let observed = worker.clone();
+    let observed = Arc::clone(&worker);
     let running = tokio::spawn(async move { drain(&worker).await });
     // It has claimed nothing, checked what is due, and is not drained.
     while observed.tally.claims_tried() < 3 {

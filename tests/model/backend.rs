@@ -14,7 +14,7 @@ use super::{
 
 /// A backend that has lost its client inside a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Backend {
+pub(crate) struct Backend {
     /// The process whose UUID the claim carries; `None`: that process is dead.
     pub worker: Option<u8>,
     pub work: Work,
@@ -22,7 +22,7 @@ pub struct Backend {
 
 /// What is being committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Work {
+pub(crate) enum Work {
     Claim(Set),
     /// With the content whose pastes are failed, if any.
     Decrement(Memory, Option<u8>),
@@ -32,7 +32,7 @@ pub enum Work {
 
 impl Work {
     /// Returns the claim whose row is locked. The row of a new claim does not exist yet.
-    pub fn claim_mut(&mut self) -> Option<&mut u8> {
+    pub(crate) fn claim_mut(&mut self) -> Option<&mut u8> {
         match self {
             Self::Claim(_) => None,
             Self::Decrement(memory, _) | Self::Finish(memory, _) => Some(&mut memory.claim),
@@ -45,12 +45,12 @@ impl State {
         self.backend.map(|backend| backend.work)
     }
 
-    pub fn claim_is_locked(&self, slot: u8) -> bool {
+    pub(crate) fn claim_is_locked(&self, slot: u8) -> bool {
         self.work().is_some_and(|mut work| work.claim_mut().is_some_and(|claim| *claim == slot))
     }
 
     /// A decrement in flight has locked this content row.
-    pub fn is_being_decremented(&self, hash: u8) -> bool {
+    pub(crate) fn is_being_decremented(&self, hash: u8) -> bool {
         match self.work() {
             Some(Work::Decrement(memory, except)) => {
                 except != Some(hash) && memory.content_hashes.contains(&Some(hash))
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// Returns the paste rows that the commit in flight changes or deletes.
-    pub fn being_written(&self) -> Set {
+    pub(crate) fn being_written(&self) -> Set {
         match self.work() {
             None => Set::default(),
             Some(Work::Claim(pastes)) => pastes,
@@ -76,7 +76,7 @@ impl State {
     }
 
     /// Returns the rows that a claim in flight marks.
-    pub fn being_claimed(&self) -> Set {
+    pub(crate) fn being_claimed(&self) -> Set {
         match self.work() {
             Some(Work::Claim(pastes)) => pastes,
             _ => Set::default(),
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Lists the ways in which a worker's commit can now go unanswered.
-    pub fn unanswered(&self) -> impl Iterator<Item = Commit> + Clone + use<> {
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = Commit> + Clone + use<> {
         let lost = self.budget.lost_answers;
         // One commit in flight at a time: two would make too many states.
         let slow = if self.backend.is_none() { self.budget.slow_commits } else { 0 };
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// A claim in flight holds the advisory lock of this worker until its commit ends.
-    pub fn turn_is_taken(&self, worker: usize) -> bool {
+    pub(crate) fn turn_is_taken(&self, worker: usize) -> bool {
         self.backend.is_some_and(|backend| {
             matches!(backend.work, Work::Claim(_)) && backend.worker == Some(worker as u8)
         })
@@ -103,19 +103,19 @@ impl State {
 
 impl Protocol {
     /// Postgres completes a commit in flight sooner or later, one way or the other.
-    pub fn backend_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn backend_actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.backend.is_some() {
             actions.extend([Action::CommitLands, Action::CommitRollsBack]);
         }
     }
 
     /// The client loses its connection inside the commit.
-    pub fn leave_in_flight(&self, state: &mut State, worker: usize, work: Work) {
+    pub(crate) fn leave_in_flight(&self, state: &mut State, worker: usize, work: Work) {
         state.backend = Some(Backend { worker: Some(worker as u8), work });
     }
 
     /// The commit succeeds.
-    pub fn commit_lands(&self, state: &mut State) {
+    pub(crate) fn commit_lands(&self, state: &mut State) {
         let Some(Backend { worker, work }) = state.backend.take() else {
             return;
         };
@@ -129,7 +129,7 @@ impl Protocol {
     }
 
     /// A read-back that does not wait would see the claim as it was before the commit.
-    pub fn read_back_waits(&self, state: &State, memory: &Memory) -> bool {
+    pub(crate) fn read_back_waits(&self, state: &State, memory: &Memory) -> bool {
         !self.has(Mistake::ReadsBackWithoutLock) && state.claim_is_locked(memory.claim)
     }
 }

@@ -5,7 +5,7 @@ use super::protocol::Commit;
 /// The faults and outside events that can still occur. Each occurrence uses up one, so the state
 /// space is finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Budget {
+pub(crate) struct Budget {
     pub crashes: u8,
     /// Resets of claims whose worker lives: it was paused, and continues as a zombie.
     pub lease_expiries: u8,
@@ -32,7 +32,7 @@ pub struct Budget {
 
 impl Budget {
     /// Uses up a fault for a commit without an answer.
-    pub fn spend(&mut self, commit: Commit) {
+    pub(crate) fn spend(&mut self, commit: Commit) {
         match commit {
             Commit::Answered => {}
             Commit::AnswerLost | Commit::RolledBack => self.lost_answers -= 1,

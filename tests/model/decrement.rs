@@ -19,7 +19,13 @@ use super::{
 impl Protocol {
     /// Decrements the batch. `except` is content whose write fails: its pastes are failed in the
     /// same transaction, and keep their references.
-    pub fn decrement(&self, state: &mut State, worker: usize, except: Option<u8>, commit: Commit) {
+    pub(crate) fn decrement(
+        &self,
+        state: &mut State,
+        worker: usize,
+        except: Option<u8>,
+        commit: Commit,
+    ) {
         let Worker::InBatch(memory) = state.workers[worker] else {
             return;
         };
@@ -33,7 +39,7 @@ impl Protocol {
             Commit::Answered | Commit::AnswerLost => self.commit_decrement(state, &memory, except),
             Commit::RolledBack => {}
             Commit::InFlight => {
-                self.leave_in_flight(state, worker, Work::Decrement(memory, except))
+                self.leave_in_flight(state, worker, Work::Decrement(memory, except));
             }
         }
         if commit == Commit::Answered {
@@ -56,7 +62,7 @@ impl Protocol {
     }
 
     /// Stamps `decremented_at`, subtracts the references and fails the excepted rows.
-    pub fn commit_decrement(&self, state: &mut State, memory: &Memory, except: Option<u8>) {
+    pub(crate) fn commit_decrement(&self, state: &mut State, memory: &Memory, except: Option<u8>) {
         state.claim_mut(memory.claim).decremented = true;
         self.decrement_references(state, memory, except);
         for paste in memory.referencing(except).iter() {
@@ -118,7 +124,7 @@ impl Protocol {
     }
 
     /// The statement that waits for the locks also counts, by its snapshot from before the wait.
-    pub fn count_references_early(&self, state: &mut State, worker: usize) {
+    pub(crate) fn count_references_early(&self, state: &mut State, worker: usize) {
         let others = |hash: u8, memory: &Memory| {
             state.reference_count(hash) - own_references(state, memory, hash)
         };
@@ -130,7 +136,11 @@ impl Protocol {
     }
 
     /// Returns what the worker knows after its decrement: old and new pending object deletes.
-    pub fn decremented(&self, memory: Memory, pending_owners: &[Option<Key>; PASTES]) -> Memory {
+    pub(crate) fn decremented(
+        &self,
+        memory: Memory,
+        pending_owners: &[Option<Key>; PASTES],
+    ) -> Memory {
         let pending = std::array::from_fn(|paste| pending_owners[paste].or(memory.pending[paste]));
         let mut memory = Memory { pending, content_hashes: [None; PASTES], ..memory };
         if self.has(Mistake::ObjectsFirst) {
@@ -142,7 +152,7 @@ impl Protocol {
     }
 
     /// Deletes objects before the decrement is committed, by the counts of that moment.
-    pub fn delete_too_early(&self, state: &State, memory: &mut Memory) {
+    pub(crate) fn delete_too_early(&self, state: &State, memory: &mut Memory) {
         for (pending_owner, hash) in memory.content_hashes.into_iter().enumerate() {
             let content = hash.and_then(|hash| state.content[usize::from(hash)].zip(Some(hash)));
             let last = content

@@ -9,31 +9,33 @@ use super::{
     state::{Claim, Doubt, End, Memory, Phase, Row, State, Step, WORKERS, Worker},
 };
 
-pub const TWO_CLAIMERS: &str = "two workers claim at once";
-pub const FENCED_OFF: &str = "a zombie's finish matches no claim";
-pub const LOST_CLAIM: &str = "a claim is committed, its answer is lost";
-pub const LOST_DECREMENT: &str = "a decrement is committed, its answer is lost";
-pub const LOST_FINISH: &str = "a finish is committed, its answer is lost";
-pub const LOST_FAIL_ROWS: &str = "a decrement failed a row, its answer is lost";
-pub const SLOW_CLAIM: &str = "a worker reads back a claim that is still being committed";
-pub const SLOW_DECREMENT: &str = "a worker reads back a decrement that is still being committed";
-pub const SLOW_FINISH: &str = "a worker reads back a finish that is still being committed";
-pub const DONE_ALREADY: &str = "a decrement matches no claim because it is already done";
-pub const ABANDONED: &str = "a commit is in flight, its worker is dead";
-pub const LATE: &str = "a delete is still in flight, its object is gone";
-pub const STORED_AGAIN: &str = "content is stored again, its old object is still being deleted";
-pub const PENDING_RETRIED: &str = "a row with a pending object delete is claimed again";
-pub const DEFERRED: &str = "a row is deferred, its content row is locked";
-pub const STRANDED_BY_FINISH: &str = "a finish has stranded a row";
-pub const STRANDED_BY_RESET: &str = "a reset of a decremented claim has stranded a row";
-pub const EXTENDED: &str = "a paste was extended in time";
+pub(crate) const TWO_CLAIMERS: &str = "two workers claim at once";
+pub(crate) const FENCED_OFF: &str = "a zombie's finish matches no claim";
+pub(crate) const LOST_CLAIM: &str = "a claim is committed, its answer is lost";
+pub(crate) const LOST_DECREMENT: &str = "a decrement is committed, its answer is lost";
+pub(crate) const LOST_FINISH: &str = "a finish is committed, its answer is lost";
+pub(crate) const LOST_FAIL_ROWS: &str = "a decrement failed a row, its answer is lost";
+pub(crate) const SLOW_CLAIM: &str = "a worker reads back a claim that is still being committed";
+pub(crate) const SLOW_DECREMENT: &str =
+    "a worker reads back a decrement that is still being committed";
+pub(crate) const SLOW_FINISH: &str = "a worker reads back a finish that is still being committed";
+pub(crate) const DONE_ALREADY: &str = "a decrement matches no claim because it is already done";
+pub(crate) const ABANDONED: &str = "a commit is in flight, its worker is dead";
+pub(crate) const LATE: &str = "a delete is still in flight, its object is gone";
+pub(crate) const STORED_AGAIN: &str =
+    "content is stored again, its old object is still being deleted";
+pub(crate) const PENDING_RETRIED: &str = "a row with a pending object delete is claimed again";
+pub(crate) const DEFERRED: &str = "a row is deferred, its content row is locked";
+pub(crate) const STRANDED_BY_FINISH: &str = "a finish has stranded a row";
+pub(crate) const STRANDED_BY_RESET: &str = "a reset of a decremented claim has stranded a row";
+pub(crate) const EXTENDED: &str = "a paste was extended in time";
 
 fn sometimes(name: &'static str, condition: Condition) -> Property<Protocol> {
     Property::sometimes(name, condition)
 }
 
 /// Returns all examples. A setting names those that its faults make possible.
-pub fn all() -> Vec<Property<Protocol>> {
+pub(crate) fn all() -> Vec<Property<Protocol>> {
     [of_claims(), of_rows_and_objects()].into_iter().flatten().collect()
 }
 

@@ -11,7 +11,13 @@ use super::{
 impl Protocol {
     /// Finishes the batch. `except` is a paste that cannot be deleted: it is failed in the same
     /// transaction, without a pending object delete.
-    pub fn finish(&self, state: &mut State, worker: usize, except: Option<usize>, commit: Commit) {
+    pub(crate) fn finish(
+        &self,
+        state: &mut State,
+        worker: usize,
+        except: Option<usize>,
+        commit: Commit,
+    ) {
         let Worker::InBatch(memory) = state.workers[worker] else {
             return;
         };
@@ -38,7 +44,7 @@ impl Protocol {
     }
 
     /// Closes the claim.
-    pub fn commit_finish(&self, state: &mut State, memory: &Memory, except: Option<usize>) {
+    pub(crate) fn commit_finish(&self, state: &mut State, memory: &Memory, except: Option<usize>) {
         let claim = state.claim_mut(memory.claim);
         (claim.end, claim.pending_owners) = (Some(End::Finished), [None; PASTES]);
         self.remove_rows(state, memory, except);

@@ -15,7 +15,7 @@ const LONGEST: usize = 20;
 
 /// A mistake that the protocol could have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mistake {
+pub(crate) enum Mistake {
     /// The decrement does not check whether the claim was reset.
     NoFenceInDecrement,
     /// The finish does not check it either, and deletes the short codes that it remembers.

@@ -9,12 +9,12 @@ use super::{
 
 impl Protocol {
     /// A transaction that locks a content row ends sooner or later.
-    pub fn owner_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn owner_actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.extend(state.locked_content.map(|_| Action::UnlockContent));
     }
 
     /// The owner can lock a content row, and make a decrement defer rows or a finish strand one.
-    pub fn owner_options(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn owner_options(&self, state: &State, actions: &mut Vec<Action>) {
         if state.budget.content_locks > 0 && state.locked_content.is_none() {
             let exists = |hash: &u8| state.content[usize::from(*hash)].is_some();
             let hashes = (0..CONTENT_ROWS as u8).filter(exists);
@@ -29,7 +29,7 @@ impl Protocol {
         }
     }
 
-    pub fn lock_content(&self, state: &mut State, hash: u8) {
+    pub(crate) fn lock_content(&self, state: &mut State, hash: u8) {
         state.budget.content_locks -= 1;
         state.locked_content = Some(hash);
     }
@@ -71,7 +71,7 @@ impl Protocol {
         actions.extend(blocked.map(|paste| Action::FinishStranding(worker, paste)));
     }
 
-    pub fn finish_stranding(&self, state: &mut State, worker: usize, paste: usize) {
+    pub(crate) fn finish_stranding(&self, state: &mut State, worker: usize, paste: usize) {
         state.budget.stranded_rows -= 1;
         let row = state.pastes[paste];
         let Worker::InBatch(memory) = state.workers[worker] else {
@@ -101,7 +101,7 @@ impl Protocol {
 
     /// A reset can strand any row of its claim, even the owner of a pending key if no other row can
     /// take that over.
-    pub fn resets_stranding(&self, state: &State, slot: u8, actions: &mut Vec<Action>) {
+    pub(crate) fn resets_stranding(&self, state: &State, slot: u8, actions: &mut Vec<Action>) {
         let blocked =
             |paste: &usize| state.pastes[*paste].is_some_and(|row| row.claim == Some(slot));
         if state.budget.stranded_rows > 0 {
@@ -110,7 +110,7 @@ impl Protocol {
         }
     }
 
-    pub fn reset_stranding(&self, state: &mut State, slot: u8, paste: usize) {
+    pub(crate) fn reset_stranding(&self, state: &mut State, slot: u8, paste: usize) {
         state.budget.stranded_rows -= 1;
         let (row, key) = (state.pastes[paste], state.claim(slot).pending_owners[paste]);
         self.reset_expired(state, slot);

@@ -8,21 +8,21 @@ use super::{
     state::{Content, Key, Row, State, Writer},
 };
 
-pub const READABLE: &str = "a live paste always has its body";
-pub const LIVE_UNMARKED: &str = "no live paste is marked for deletion";
-pub const COUNTS: &str = "every ref_count equals the number of references";
-pub const NO_ORPHANS: &str = "every object is known to a row, a claim or the writer";
-pub const CONTENT_EXISTS: &str = "the content of every unclaimed paste exists";
-pub const AT_REST: &str = "at rest, nothing expired is left";
+pub(crate) const READABLE: &str = "a live paste always has its body";
+pub(crate) const LIVE_UNMARKED: &str = "no live paste is marked for deletion";
+pub(crate) const COUNTS: &str = "every ref_count equals the number of references";
+pub(crate) const NO_ORPHANS: &str = "every object is known to a row, a claim or the writer";
+pub(crate) const CONTENT_EXISTS: &str = "the content of every unclaimed paste exists";
+pub(crate) const AT_REST: &str = "at rest, nothing expired is left";
 
-pub type Condition = fn(&Protocol, &State) -> bool;
+pub(crate) type Condition = fn(&Protocol, &State) -> bool;
 
 fn always(name: &'static str, condition: Condition) -> Property<Protocol> {
     Property::always(name, condition)
 }
 
 /// Returns the properties of a setting: the invariants, and the examples that its faults allow.
-pub fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
+pub(crate) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
     let mut all = vec![
         always(READABLE, |_, state| live_pastes_are_readable(state)),
         always(LIVE_UNMARKED, |_, state| {

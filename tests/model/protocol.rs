@@ -10,7 +10,7 @@ use super::{
 
 /// The outcome of a commit, and whether its client got an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Commit {
+pub(crate) enum Commit {
     /// Committed, and the client got the answer.
     Answered,
     /// Committed, but the answer was lost.
@@ -22,11 +22,11 @@ pub enum Commit {
 }
 
 /// The commits whose outcome is decided by the time that the answer is lost.
-pub const LOST: [Commit; 2] = [Commit::AnswerLost, Commit::RolledBack];
+pub(crate) const LOST: [Commit; 2] = [Commit::AnswerLost, Commit::RolledBack];
 
 /// One step of a process or of its environment. A paused process is one that takes no step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Takes the Redis lock and, inside the claim's transaction, the locks on these rows.
     LockRows(usize, Set),
     Claim(usize, Commit),
@@ -82,7 +82,7 @@ pub enum Action {
 
 /// The protocol in one setting, perhaps with a mistake in it.
 #[derive(Debug, Clone)]
-pub struct Protocol {
+pub(crate) struct Protocol {
     pub start: State,
     /// The writer's puts, each a short code and its content, the last entry first.
     pub puts: &'static [(usize, u8)],
@@ -92,12 +92,12 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    pub fn has(&self, mistake: Mistake) -> bool {
+    pub(crate) fn has(&self, mistake: Mistake) -> bool {
         self.mistake == Some(mistake)
     }
 
     /// Lists the steps that a healthy fleet and a healthy writer take sooner or later.
-    pub fn fair_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn fair_actions(&self, state: &State, actions: &mut Vec<Action>) {
         self.worker_actions(state, actions);
         self.watchdog_actions(state, actions);
         self.writer_actions(state, actions);
@@ -141,7 +141,7 @@ impl Protocol {
             }
             Action::FinishStranding(worker, paste) => self.finish_stranding(state, worker, paste),
             Action::ReadBack(worker) | Action::ReadBackTimesOut(worker) => {
-                self.read_back(state, worker)
+                self.read_back(state, worker);
             }
             Action::CommitLands => self.commit_lands(state),
             Action::CommitRollsBack => state.backend = None,

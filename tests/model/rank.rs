@@ -21,7 +21,7 @@ const DEFERRED: u32 = CLAIMED + 2;
 const LANDS: u32 = 2 * ALL_RESET;
 
 /// Panics if a step did not lower the rank.
-pub fn assert_progress(last: &State, next: &State, action: Action) {
+pub(crate) fn assert_progress(last: &State, next: &State, action: Action) {
     assert!(rank(next) < rank(last), "{action:?} made no progress: {last:?} to {next:?}");
 }
 

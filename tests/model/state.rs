@@ -3,44 +3,44 @@
 
 use super::{backend::Backend, budget::Budget};
 
-pub const PASTES: usize = 3;
-pub const CONTENT_ROWS: usize = 2;
+pub(crate) const PASTES: usize = 3;
+pub(crate) const CONTENT_ROWS: usize = 2;
 /// One open claim for each of the two workers, and those that crashed workers or zombies left.
-pub const CLAIMS: usize = 4;
-pub const WORKERS: usize = 2;
+pub(crate) const CLAIMS: usize = 4;
+pub(crate) const WORKERS: usize = 2;
 
-pub type Key = u8;
+pub(crate) type Key = u8;
 
 /// A set of small numbers: pastes or keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Set(pub u8);
+pub(crate) struct Set(pub u8);
 
 impl Set {
-    pub fn has(self, member: usize) -> bool {
+    pub(crate) fn has(self, member: usize) -> bool {
         self.0 & 1 << member != 0
     }
 
-    pub fn with(self, member: usize) -> Self {
+    pub(crate) fn with(self, member: usize) -> Self {
         Self(self.0 | 1 << member)
     }
 
-    pub fn without(self, member: usize) -> Self {
+    pub(crate) fn without(self, member: usize) -> Self {
         Self(self.0 & !(1 << member))
     }
 
-    pub fn insert(&mut self, member: usize) {
+    pub(crate) fn insert(&mut self, member: usize) {
         *self = self.with(member);
     }
 
-    pub fn remove(&mut self, member: usize) {
+    pub(crate) fn remove(&mut self, member: usize) {
         *self = self.without(member);
     }
 
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    pub fn iter(self) -> impl Iterator<Item = usize> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         (0..8).filter(move |member| self.has(*member))
     }
 }
@@ -48,7 +48,7 @@ impl Set {
 /// A row of `pastes`. `attempts` and `retry_at` only delay a row: in the model any due row can be
 /// claimed at any time, which includes everything that the fleet does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Row {
+pub(crate) struct Row {
     pub expired: bool,
     pub in_progress: bool,
     pub claim: Option<u8>,
@@ -58,7 +58,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub const fn live(hash: u8) -> Self {
+    pub(crate) const fn live(hash: u8) -> Self {
         Self {
             expired: false,
             in_progress: false,
@@ -68,33 +68,33 @@ impl Row {
         }
     }
 
-    pub const fn expired(hash: u8) -> Self {
+    pub(crate) const fn expired(hash: u8) -> Self {
         Self { expired: true, ..Self::live(hash) }
     }
 
     /// Sets the status back to NOT_EXPIRED.
-    pub fn mark_not_expired(&mut self) {
+    pub(crate) fn mark_not_expired(&mut self) {
         (self.in_progress, self.claim) = (false, None);
     }
 }
 
 /// A row of `content`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Content {
+pub(crate) struct Content {
     pub s3_key: Key,
     pub ref_count: u8,
 }
 
 /// How a claim ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum End {
+pub(crate) enum End {
     Finished,
     Reset,
 }
 
 /// A row of `deletion_claims`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// The process whose UUID the claim carries; `None`: that process is dead.
     pub worker: Option<u8>,
     pub decremented: bool,
@@ -107,7 +107,7 @@ pub struct Claim {
 /// What a worker knows about its claim: what RETURNING and the decrement returned, never the
 /// current state of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Memory {
+pub(crate) struct Memory {
     pub claim: u8,
     pub pastes: Set,
     /// Cleared after the decrement, the last step that needs it.
@@ -121,14 +121,14 @@ pub struct Memory {
 
 impl Memory {
     /// Returns the pastes of the batch that reference this content.
-    pub fn referencing(&self, hash: Option<u8>) -> Set {
+    pub(crate) fn referencing(&self, hash: Option<u8>) -> Set {
         let references = |paste: &usize| hash.is_some() && self.content_hashes[*paste] == hash;
         self.pastes.iter().filter(references).fold(Set::default(), Set::with)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// `counted`: the references that a decrement with a stale snapshot counted before its locks.
     Decrement {
         counted: Option<[u8; CONTENT_ROWS]>,
@@ -140,13 +140,13 @@ pub enum Phase {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub(crate) enum Step {
     Decrement,
     Finish,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Doubt {
+pub(crate) enum Doubt {
     /// The fence matched no row.
     NotFenced,
     /// The answer to the commit was lost.
@@ -155,7 +155,7 @@ pub enum Doubt {
 
 /// A worker process, with one batch. After a crash the next process takes its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Worker {
+pub(crate) enum Worker {
     Idle,
     /// Inside the claim's transaction: these rows are locked.
     RowsLocked(Set),
@@ -166,7 +166,7 @@ pub enum Worker {
 
 /// The paste service, storing one paste at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Writer {
+pub(crate) enum Writer {
     Idle,
     /// The upload is in the bucket; the transaction comes next. `before`: the uploads of earlier
     /// attempts whose outcome is unknown.
@@ -181,7 +181,7 @@ pub enum Writer {
 
 /// One state of the whole system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State {
+pub(crate) struct State {
     pub pastes: [Option<Row>; PASTES],
     pub content: [Option<Content>; CONTENT_ROWS],
     pub claims: [Option<Claim>; CLAIMS],
@@ -203,20 +203,20 @@ pub struct State {
 }
 
 impl State {
-    pub fn claim(&self, slot: u8) -> &Claim {
+    pub(crate) fn claim(&self, slot: u8) -> &Claim {
         self.claims[usize::from(slot)]
             .as_ref()
             .expect("a claim that a row or a process refers to is kept")
     }
 
-    pub fn claim_mut(&mut self, slot: u8) -> &mut Claim {
+    pub(crate) fn claim_mut(&mut self, slot: u8) -> &mut Claim {
         self.claims[usize::from(slot)]
             .as_mut()
             .expect("a claim that a row or a process refers to is kept")
     }
 
     /// Returns the pastes that a claim has locked and not yet committed.
-    pub fn locked(&self) -> Set {
+    pub(crate) fn locked(&self) -> Set {
         self.workers.iter().fold(self.being_claimed(), |locked, worker| match worker {
             Worker::RowsLocked(pastes) => Set(locked.0 | pastes.0),
             _ => locked,
@@ -224,36 +224,36 @@ impl State {
     }
 
     /// The worker that took the Redis lock is not claiming: it crashed, and the lock will expire.
-    pub fn lock_is_abandoned(&self) -> bool {
+    pub(crate) fn lock_is_abandoned(&self) -> bool {
         let claiming = |holder| matches!(self.workers[usize::from(holder)], Worker::RowsLocked(_));
         self.lock.is_some_and(|holder: u8| !claiming(holder))
     }
 
     /// The row has a `content_hash`, and its claim, if any, has not been decremented.
-    pub fn references(&self, row: &Row, hash: u8) -> bool {
+    pub(crate) fn references(&self, row: &Row, hash: u8) -> bool {
         let decremented = |slot| self.claim(slot).decremented;
         row.content_hash == Some(hash) && !(row.in_progress && row.claim.is_some_and(decremented))
     }
 
     /// Counts the rows that reference this content.
-    pub fn reference_count(&self, hash: u8) -> u8 {
+    pub(crate) fn reference_count(&self, hash: u8) -> u8 {
         let count = self.pastes.iter().flatten().filter(|row| self.references(row, hash)).count();
         u8::try_from(count).expect("few pastes")
     }
 
     /// The row is in progress, but not under an open claim.
-    pub fn is_stranded(&self, row: &Row) -> bool {
+    pub(crate) fn is_stranded(&self, row: &Row) -> bool {
         row.in_progress && row.claim.is_none_or(|slot| self.claim(slot).end.is_some())
     }
 
     /// Another transaction has locked the content row, or a decrement in flight has.
-    pub fn content_is_locked(&self, hash: u8) -> bool {
+    pub(crate) fn content_is_locked(&self, hash: u8) -> bool {
         self.locked_content == Some(hash) || self.is_being_decremented(hash)
     }
 
     /// Drops closed claims that no row and no process refers to, so that their ids can be reused.
     /// Nothing in the state can tell the difference.
-    pub fn drop_closed_claims(&mut self) {
+    pub(crate) fn drop_closed_claims(&mut self) {
         for slot in 0..CLAIMS {
             let closed = self.claims[slot].is_some_and(|claim| claim.end.is_some());
             if closed && !self.is_referred_to(slot) {

@@ -9,13 +9,13 @@ use super::{
 
 impl Protocol {
     /// Returns the next object that this batch must delete, and the paste that owns the delete.
-    pub fn next_pending(memory: &Memory) -> Option<(usize, Key)> {
-        let pending = (0..).zip(memory.pending).filter(|(paste, _)| !memory.bad.has(*paste));
-        pending.filter_map(|(paste, key)| Some((paste, key?))).next()
+    pub(crate) fn next_pending(memory: &Memory) -> Option<(usize, Key)> {
+        let mut pending = (0..).zip(memory.pending).filter(|(paste, _)| !memory.bad.has(*paste));
+        pending.find_map(|(paste, key)| Some((paste, key?)))
     }
 
     /// The delete is sent, carried out and answered.
-    pub fn delete(&self, state: &mut State, worker: usize) {
+    pub(crate) fn delete(&self, state: &mut State, worker: usize) {
         let (paste, key) = Self::pending_of(state, worker);
         state.bucket.remove(key.into());
         self.update(state, worker, |memory| memory.pending[paste] = None);
@@ -23,25 +23,25 @@ impl Protocol {
 
     /// The delete is sent, but gets no answer: the worker sends it again, releases its claim or
     /// dies, and the first delete is still in flight.
-    pub fn delete_late(&self, state: &mut State, worker: usize) {
+    pub(crate) fn delete_late(&self, state: &mut State, worker: usize) {
         let (_, key) = Self::pending_of(state, worker);
         state.budget.late_deletes -= 1;
         state.in_flight.insert(key.into());
     }
 
     /// S3 answers this key with a 4xx: a row error.
-    pub fn refuse(&self, state: &mut State, worker: usize) {
+    pub(crate) fn refuse(&self, state: &mut State, worker: usize) {
         let (paste, _) = Self::pending_of(state, worker);
         state.budget.refusals -= 1;
         self.update(state, worker, |memory| memory.bad.insert(paste));
     }
 
-    pub fn carry_out(&self, state: &mut State, key: Key) {
+    pub(crate) fn carry_out(&self, state: &mut State, key: Key) {
         state.bucket.remove(key.into());
         state.in_flight.remove(key.into());
     }
 
-    pub fn carry_out_and_repeat(&self, state: &mut State, key: Key) {
+    pub(crate) fn carry_out_and_repeat(&self, state: &mut State, key: Key) {
         state.budget.repeated_deletes -= 1;
         state.bucket.remove(key.into());
     }

@@ -5,7 +5,7 @@ use super::state::{CLAIMS, State, Worker};
 
 /// Returns the state with its workers sorted, and its claims numbered in the order of the workers
 /// that remember them, then of the rows.
-pub fn representative(state: &State) -> State {
+pub(crate) fn representative(state: &State) -> State {
     let mut state = *state;
     if fingerprint(&state, 0) > fingerprint(&state, 1) {
         swap_workers(&mut state);

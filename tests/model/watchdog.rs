@@ -12,7 +12,7 @@ use super::{
 
 impl Protocol {
     /// The claims of dead workers, and stranded rows, are reset sooner or later.
-    pub fn watchdog_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn watchdog_actions(&self, state: &State, actions: &mut Vec<Action>) {
         if self.has(Mistake::NoWatchdog) {
             return;
         }
@@ -28,7 +28,7 @@ impl Protocol {
     }
 
     /// Claims whose worker is only paused can be reset as well.
-    pub fn watchdog_faults(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn watchdog_faults(&self, state: &State, actions: &mut Vec<Action>) {
         if state.budget.lease_expiries > 0 {
             self.resets(state, actions, |claim| claim.worker.is_some());
         }
@@ -50,7 +50,7 @@ impl Protocol {
         }
     }
 
-    pub fn reset_expired(&self, state: &mut State, slot: u8) {
+    pub(crate) fn reset_expired(&self, state: &mut State, slot: u8) {
         if state.claim(slot).worker.is_some() {
             state.budget.lease_expiries -= 1;
         }
@@ -61,7 +61,7 @@ impl Protocol {
 
     /// Resets all pastes of the claim to NOT_EXPIRED, with their pending object deletes, and ends
     /// the claim, which fences off its worker. A release does the same.
-    pub fn reset(&self, state: &mut State, slot: u8, locked: &Claim) {
+    pub(crate) fn reset(&self, state: &mut State, slot: u8, locked: &Claim) {
         for paste in 0..PASTES {
             let Some(mut row) = state.pastes[paste].filter(|row| row.claim == Some(slot)) else {
                 continue;
@@ -81,7 +81,7 @@ impl Protocol {
     /// The trigger on `pastes`: a reset row keeps its reference only if its content still exists.
     /// While the content row is locked, the row stays in progress under no claim, with its
     /// reference.
-    pub fn reset_row(&self, state: &State, mut row: Row) -> Row {
+    pub(crate) fn reset_row(&self, state: &State, mut row: Row) -> Row {
         row.mark_not_expired();
         let Some(hash) = row.content_hash else {
             return row;
@@ -96,7 +96,7 @@ impl Protocol {
 
     /// A stranded row does not regain a reference that its claim decremented; it takes over the key
     /// that the claim kept for it.
-    pub fn reset_stranded(&self, state: &mut State, paste: usize) {
+    pub(crate) fn reset_stranded(&self, state: &mut State, paste: usize) {
         let mut row = state.pastes[paste].expect("the row is in progress");
         let decremented = row.claim.is_some_and(|slot| state.claim(slot).decremented);
         if decremented && !self.has(Mistake::StrandedRowsKeepReferences) {

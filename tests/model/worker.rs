@@ -14,7 +14,7 @@ use super::{
 };
 
 impl Protocol {
-    pub fn worker_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn worker_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for worker in 0..WORKERS {
             match &state.workers[worker] {
                 Worker::Idle if state.lock.is_none() && !state.turn_is_taken(worker) => {
@@ -84,7 +84,7 @@ impl Protocol {
         !self.has(Mistake::ReleasesUnconfirmedWithoutWaiting) && state.turn_is_taken(worker)
     }
 
-    pub fn worker_faults(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn worker_faults(&self, state: &State, actions: &mut Vec<Action>) {
         for worker in 0..WORKERS {
             match &state.workers[worker] {
                 Worker::Idle => continue,
@@ -148,14 +148,14 @@ impl Protocol {
         }
     }
 
-    pub fn lock_rows(&self, state: &mut State, worker: usize, pastes: Set) {
+    pub(crate) fn lock_rows(&self, state: &mut State, worker: usize, pastes: Set) {
         state.lock = Some(worker as u8);
         state.workers[worker] = Worker::RowsLocked(pastes);
     }
 
     /// Marks the rows and inserts the claim, then releases the Redis lock if this worker still has
     /// it.
-    pub fn claim(&self, state: &mut State, worker: usize, commit: Commit) {
+    pub(crate) fn claim(&self, state: &mut State, worker: usize, commit: Commit) {
         let Worker::RowsLocked(pastes) = state.workers[worker] else {
             return;
         };
@@ -174,7 +174,7 @@ impl Protocol {
         }
     }
 
-    pub fn mark(&self, state: &mut State, worker: Option<u8>, pastes: Set) -> Memory {
+    pub(crate) fn mark(&self, state: &mut State, worker: Option<u8>, pastes: Set) -> Memory {
         let slot = state.claims.iter().position(Option::is_none).expect("CLAIMS are enough");
         state.claims[slot] =
             Some(Claim { worker, decremented: false, pending_owners: [None; PASTES], end: None });
@@ -203,7 +203,7 @@ impl Protocol {
 
     /// Waits for the old backend, then releases the worker's open claims that it does not know
     /// about. The search and the release are two transactions, but the second checks again.
-    pub fn release_unconfirmed(&self, state: &mut State, worker: usize) {
+    pub(crate) fn release_unconfirmed(&self, state: &mut State, worker: usize) {
         for slot in 0..state.claims.len() {
             let own = |claim: &Claim| claim.end.is_none() && claim.worker == Some(worker as u8);
             if let Some(claim) = state.claims[slot].filter(own) {
@@ -214,7 +214,7 @@ impl Protocol {
     }
 
     /// Continues from what the claim row says.
-    pub fn read_back(&self, state: &mut State, worker: usize) {
+    pub(crate) fn read_back(&self, state: &mut State, worker: usize) {
         let Worker::InBatch(mut memory) = state.workers[worker] else {
             return;
         };
@@ -239,7 +239,7 @@ impl Protocol {
     }
 
     /// The fence matched nothing, or the answer was lost: the claim must be read back.
-    pub fn must_read_back(
+    pub(crate) fn must_read_back(
         &self,
         state: &mut State,
         worker: usize,
@@ -252,13 +252,13 @@ impl Protocol {
         state.workers[worker] = if lost { Worker::Idle } else { read_back };
     }
 
-    pub fn lose_lease(&self, state: &mut State, worker: usize) {
+    pub(crate) fn lose_lease(&self, state: &mut State, worker: usize) {
         state.workers[worker] = Worker::Idle;
     }
 
     /// A dependency fails, or the process gets a signal to stop. The answer of the release can be
     /// lost as well: the repeated release finds nothing to do, so this needs no step of its own.
-    pub fn release(&self, state: &mut State, worker: usize) {
+    pub(crate) fn release(&self, state: &mut State, worker: usize) {
         state.budget.releases -= 1;
         if let Worker::InBatch(memory) = state.workers[worker] {
             let claim = *state.claim(memory.claim);
@@ -271,7 +271,7 @@ impl Protocol {
 
     /// The memory is lost and an open transaction is rolled back, unless it was being committed.
     /// The next process has a new UUID, so only the watchdog resets the claims that are left.
-    pub fn crash(&self, state: &mut State, worker: usize) {
+    pub(crate) fn crash(&self, state: &mut State, worker: usize) {
         state.budget.crashes -= 1;
         state.workers[worker] = Worker::Idle;
         for claim in state.claims.iter_mut().flatten() {
@@ -282,7 +282,7 @@ impl Protocol {
         }
     }
 
-    pub fn lock_vanishes(&self, state: &mut State) {
+    pub(crate) fn lock_vanishes(&self, state: &mut State) {
         if !state.lock_is_abandoned() {
             state.budget.lost_locks -= 1;
         }

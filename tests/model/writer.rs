@@ -11,7 +11,7 @@ use super::{
 };
 
 impl Protocol {
-    pub fn writer_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn writer_actions(&self, state: &State, actions: &mut Vec<Action>) {
         match state.writer {
             Writer::Idle => {}
             Writer::Uploaded { .. } if self.put_waits(state) => {}
@@ -22,7 +22,7 @@ impl Protocol {
     }
 
     /// The writer can start a put, lose its answer, or extend a paste.
-    pub fn writer_options(&self, state: &State, actions: &mut Vec<Action>) {
+    pub(crate) fn writer_options(&self, state: &State, actions: &mut Vec<Action>) {
         if state.writer == Writer::Idle && state.budget.puts > 0 {
             actions.push(Action::Upload);
         }
@@ -54,13 +54,13 @@ impl Protocol {
         state.pastes[paste].is_some_and(|row| row.expired && (unchecked || whole(row)))
     }
 
-    pub fn extend(&self, state: &mut State, paste: usize) {
+    pub(crate) fn extend(&self, state: &mut State, paste: usize) {
         state.budget.extensions -= 1;
         self.set_expired(state, paste, false);
     }
 
     /// The paste expires, by time or by `paste_expire_now`.
-    pub fn expire(&self, state: &mut State, paste: usize) {
+    pub(crate) fn expire(&self, state: &mut State, paste: usize) {
         self.set_expired(state, paste, true);
     }
 
@@ -68,7 +68,7 @@ impl Protocol {
         state.pastes[paste].as_mut().expect("the paste is there").expired = expired;
     }
 
-    pub fn upload(&self, state: &mut State) {
+    pub(crate) fn upload(&self, state: &mut State) {
         state.budget.puts -= 1;
         let key = self.fresh_key(state);
         state.writer = Writer::Uploaded { key, before: Set::default() };
@@ -92,7 +92,7 @@ impl Protocol {
         key
     }
 
-    pub fn put(&self, state: &mut State, commit: Commit) {
+    pub(crate) fn put(&self, state: &mut State, commit: Commit) {
         let Writer::Uploaded { key, before } = state.writer else {
             return;
         };
@@ -128,7 +128,7 @@ impl Protocol {
 
     /// After an unknown outcome the upload stays, and the whole put is repeated under another key.
     /// With the old key it could store a content row whose object was deleted in between.
-    pub fn upload_again(&self, state: &mut State) {
+    pub(crate) fn upload_again(&self, state: &mut State) {
         let Writer::InDoubt(before) = state.writer else {
             return;
         };
@@ -142,7 +142,7 @@ impl Protocol {
         };
     }
 
-    pub fn drop_uploads(&self, state: &mut State) {
+    pub(crate) fn drop_uploads(&self, state: &mut State) {
         if let Writer::Dropping(keys) = state.writer {
             keys.iter().for_each(|key| state.bucket.remove(key));
         }

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Returns the reference with the initial pastes, and with content and objects to match.
-pub fn initial_state(scenario: &Scenario) -> Reference {
+pub(crate) fn initial_state(scenario: &Scenario) -> Reference {
     let mut reference = Reference { owner: scenario.owner, ..Reference::default() };
     for (n, initial) in scenario.initial.iter().enumerate() {
         // Due times are all different, and in another order than the short codes.

@@ -8,7 +8,7 @@ use crate::support::{Ago, Expires, Never, World, drain, hash, invariants::Expect
 
 /// A key, and whether its paste is live.
 #[derive(Debug, Clone)]
-pub struct OddKey {
+pub(crate) struct OddKey {
     key: String,
     live: bool,
 }
@@ -26,7 +26,7 @@ fn letter() -> impl Strategy<Value = char> {
 }
 
 /// Generates some keys, none of which is a folder of another.
-pub fn keys() -> impl Strategy<Value = Vec<OddKey>> {
+pub(crate) fn keys() -> impl Strategy<Value = Vec<OddKey>> {
     let word = vec(letter(), 1..12).prop_map(String::from_iter);
     let key = (vec(word, 1..4), any::<bool>());
     vec(key, 1..6).prop_map(|keys| {
@@ -39,7 +39,7 @@ pub fn keys() -> impl Strategy<Value = Vec<OddKey>> {
 }
 
 /// Puts a paste under each key that S3 stores unchanged, and drains. Returns how many it stored.
-pub async fn check_keys(world: &World, keys: &[OddKey]) -> Result<usize, String> {
+pub(crate) async fn check_keys(world: &World, keys: &[OddKey]) -> Result<usize, String> {
     world.run_sql("TRUNCATE pastes, content, deletion_claims").await;
     world.seen.lock().expect("seen").clear();
     for old in world.keys().await {

@@ -2,7 +2,7 @@
 //! and none of the product's code. `batch`, `finish` and `reset` apply the steps of claims to it,
 //! `outside` those of writers and operators.
 
-pub mod batch;
+pub(crate) mod batch;
 mod finish;
 mod invariants;
 mod outside;
@@ -13,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::scenario::OwnerTrigger;
 
 /// Failures before a paste becomes a dead letter, in the workers' settings.
-pub const MAX_ATTEMPTS: i16 = 4;
+pub(crate) const MAX_ATTEMPTS: i16 = 4;
 /// The batch size in the settings; claims request any size.
-pub const BATCH_SIZE: u32 = 20;
+pub(crate) const BATCH_SIZE: u32 = 20;
 /// The longest backoff in seconds; low enough to be reached.
-pub const BACKOFF_CAP: i64 = 8;
+pub(crate) const BACKOFF_CAP: i64 = 8;
 /// The scenario time of events that use Postgres' clock, later than all initial times.
 const NOW: i64 = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub(crate) enum Status {
     NotExpired,
     /// In progress under this claim, or marked by something other than the fleet.
     InProgress(Option<i64>),
@@ -33,7 +33,7 @@ pub enum Status {
 
 /// A time of a row. Past times are seconds of the scenario's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub(crate) enum When {
     Unset,
     Past(i64),
     /// This many seconds after it was set.
@@ -44,7 +44,7 @@ pub enum When {
 
 /// The kind of error in `last_error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LastError {
+pub(crate) enum LastError {
     None,
     Worker,
     S3,
@@ -55,7 +55,7 @@ pub enum LastError {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paste {
+pub(crate) struct Paste {
     pub status: Status,
     pub content_id: Option<u8>,
     pub pending_s3_key: Option<String>,
@@ -66,14 +66,14 @@ pub struct Paste {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Content {
+pub(crate) struct Content {
     pub key: String,
     pub ref_count: i32,
 }
 
 /// The claim row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lease {
+pub(crate) struct Lease {
     pub worker: usize,
     pub rows_claimed: usize,
     /// Open, and without a heartbeat for hours.
@@ -89,7 +89,7 @@ pub struct Lease {
 
 /// A paste as the claim returned it to its worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimedPaste {
+pub(crate) struct ClaimedPaste {
     pub content_id: Option<u8>,
     pub pending_s3_key: Option<String>,
     pub attempts: i16,
@@ -97,7 +97,7 @@ pub struct ClaimedPaste {
 
 /// A claim: its row, and what its worker knows.
 #[derive(Debug, Clone, Default)]
-pub struct Claim {
+pub(crate) struct Claim {
     pub lease: Lease,
     pub claimed: BTreeMap<String, ClaimedPaste>,
     pub last_due: i64,
@@ -111,14 +111,14 @@ pub struct Claim {
 }
 
 impl Claim {
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !self.lease.finished && !self.lease.reset
     }
 }
 
 /// The whole expected state.
 #[derive(Debug, Clone, Default)]
-pub struct Reference {
+pub(crate) struct Reference {
     pub pastes: BTreeMap<String, Paste>,
     pub content: BTreeMap<u8, Content>,
     pub objects: BTreeSet<String>,
@@ -140,7 +140,7 @@ pub struct Reference {
 
 /// The part of it that can be observed on the servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     pub pastes: BTreeMap<String, Paste>,
     pub content: BTreeMap<u8, Content>,
     pub objects: BTreeSet<String>,
@@ -150,7 +150,7 @@ pub struct State {
 }
 
 impl Paste {
-    pub fn new(content_id: Option<u8>, expires: When) -> Self {
+    pub(crate) fn new(content_id: Option<u8>, expires: When) -> Self {
         Self {
             status: Status::NotExpired,
             content_id,
@@ -163,7 +163,7 @@ impl Paste {
     }
 
     /// Returns the time since when it is due, if it is.
-    pub fn due(&self) -> Option<i64> {
+    pub(crate) fn due(&self) -> Option<i64> {
         match (self.status, self.expires, self.retry) {
             (Status::NotExpired, When::Past(at), When::Unset) => Some(at),
             (Status::NotExpired, When::Past(_), When::Past(at)) => Some(at),
@@ -171,12 +171,12 @@ impl Paste {
         }
     }
 
-    pub fn has_expired(&self) -> bool {
+    pub(crate) fn has_expired(&self) -> bool {
         matches!(self.expires, When::Past(_))
     }
 
     /// It has its reference, and is not being deleted.
-    pub fn can_be_changed(&self) -> bool {
+    pub(crate) fn can_be_changed(&self) -> bool {
         self.status == Status::NotExpired && self.content_id.is_some()
     }
 }
@@ -191,7 +191,7 @@ fn reduced(when: When) -> When {
 }
 
 impl Reference {
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         let flat = |paste: &Paste| Paste {
             expires: reduced(paste.expires),
             retry: reduced(paste.retry),
@@ -207,7 +207,7 @@ impl Reference {
     }
 
     /// Returns the due pastes, longest overdue first.
-    pub fn queue(&self) -> Vec<(i64, String)> {
+    pub(crate) fn queue(&self) -> Vec<(i64, String)> {
         let due = |(code, paste): (&String, &Paste)| Some((paste.due()?, code.clone()));
         let mut queue: Vec<_> = self.pastes.iter().filter_map(due).collect();
         queue.sort();
@@ -216,7 +216,7 @@ impl Reference {
 
     /// Returns the keys that only an ended claim has: their objects stay until their rows are
     /// reset.
-    pub fn keys_kept_by_claims(&self) -> BTreeSet<String> {
+    pub(crate) fn keys_kept_by_claims(&self) -> BTreeSet<String> {
         let expired = self.pastes.values().filter(|paste| paste.has_expired());
         let pending: BTreeSet<&String> =
             expired.filter_map(|paste| paste.pending_s3_key.as_ref()).collect();
@@ -226,19 +226,19 @@ impl Reference {
     }
 
     /// Returns the next moment of Postgres' clock.
-    pub fn tick(&mut self) -> i64 {
+    pub(crate) fn tick(&mut self) -> i64 {
         self.clock += 1;
         NOW + self.clock
     }
 
     /// Returns a key that was never used before.
-    pub fn fresh_key(&mut self, content_id: u8) -> String {
+    pub(crate) fn fresh_key(&mut self, content_id: u8) -> String {
         self.uploads += 1;
         format!("b{content_id}/{}", self.uploads)
     }
 
     /// Counts the pastes that reference this content: all except tombstones and decremented rows.
-    pub fn reference_count(&self, content_id: u8) -> i32 {
+    pub(crate) fn reference_count(&self, content_id: u8) -> i32 {
         let counts = |paste: &&Paste| match paste.status {
             Status::Deleted => false,
             // Without a claim row, the row's own reference is all there is to go by.
@@ -255,7 +255,7 @@ impl Reference {
     }
 
     /// A paste that the fleet has not claimed references this content.
-    pub fn is_needed(&self, content_id: u8) -> bool {
+    pub(crate) fn is_needed(&self, content_id: u8) -> bool {
         let unclaimed = [Status::NotExpired, Status::InProgress(None)];
         let needs = |paste: &Paste| {
             unclaimed.contains(&paste.status) && paste.content_id == Some(content_id)
@@ -264,14 +264,14 @@ impl Reference {
     }
 
     /// The owner's trigger refuses the DELETE of this paste.
-    pub fn trigger_protects(&self, code: &str) -> bool {
+    pub(crate) fn trigger_protects(&self, code: &str) -> bool {
         let number = code.strip_prefix('p').and_then(|number| number.parse::<u32>().ok());
         self.owner.is_some() && number.is_some_and(|number| number % 4 == 3)
     }
 }
 
 /// Returns the square of the attempts in seconds, up to the cap.
-pub fn backoff(attempts: i16) -> When {
+pub(crate) fn backoff(attempts: i16) -> When {
     let attempts = i64::from(attempts);
     When::Later((attempts * attempts).min(BACKOFF_CAP))
 }

@@ -12,7 +12,12 @@ const LATEST_PUT: i64 = 5000;
 
 impl Run<'_> {
     /// Returns the step for this action, or `None` if there is nothing to apply it to.
-    pub async fn resolve(&mut self, action: &Action, second: i64, alone: bool) -> Option<Step> {
+    pub(crate) async fn resolve(
+        &mut self,
+        action: &Action,
+        second: i64,
+        alone: bool,
+    ) -> Option<Step> {
         let step = match action {
             Action::Claim { worker, size, busy, marked } => {
                 let after = self.last_claim_of(*worker).filter(|_| *marked);
@@ -172,7 +177,7 @@ impl Run<'_> {
     }
 
     /// Returns all rows that back off, with the times at which they become due.
-    pub fn waiting(&self, second: i64) -> Vec<(String, i64)> {
+    pub(crate) fn waiting(&self, second: i64) -> Vec<(String, i64)> {
         let waits = |paste: &Paste| {
             let waits = [Status::NotExpired, Status::InProgress(None)].contains(&paste.status);
             waits && matches!(paste.retry, When::Later(_))

@@ -28,7 +28,7 @@ const SECONDS_PER_ROUND: i64 = 50;
 const SHORTEST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A scenario in progress.
-pub struct Run<'a> {
+pub(crate) struct Run<'a> {
     env: &'a Environment,
     pub reference: Reference,
     /// Claims in the order in which they were made.
@@ -40,7 +40,7 @@ pub struct Run<'a> {
 
 /// Why a scenario ended early.
 #[derive(Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     Failed(String),
     /// The machine was too busy for a verdict.
     TooSlow,
@@ -53,7 +53,7 @@ impl From<String> for Ended {
 }
 
 /// Runs the scenario to its end. The error lists the steps so far and what was wrong.
-pub async fn run(env: &mut Environment, scenario: &Scenario) -> Result<(), String> {
+pub(crate) async fn run(env: &mut Environment, scenario: &Scenario) -> Result<(), String> {
     let reference = initial_state(scenario);
     env.set(&reference).await;
     let right_counts = scenario.drift.is_empty();
@@ -169,7 +169,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub async fn expire_lease(&mut self, id: i64) {
+    pub(crate) async fn expire_lease(&mut self, id: i64) {
         let expire = Step::ExpireLease(id);
         let answer = self.env.perform(&expire, 0).await;
         self.reference.apply(&expire, &answer);

@@ -6,15 +6,15 @@
 use std::fmt;
 
 /// Content rows that the initial pastes share.
-pub const CONTENT_ROWS: u8 = 5;
+pub(crate) const CONTENT_ROWS: u8 = 5;
 /// Workers that claim; the last one keeps tombstones of its pastes.
-pub const WORKERS: usize = 3;
+pub(crate) const WORKERS: usize = 3;
 /// Short codes of puts; the initial pastes have the first ones.
-pub const CODES: u8 = 24;
+pub(crate) const CODES: u8 = 24;
 
 /// One random scenario.
 #[derive(Clone)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     pub initial: Vec<InitialPaste>,
     /// The drift of each initial count, by content. Empty: no drift.
     pub drift: Vec<Drift>,
@@ -26,7 +26,7 @@ pub struct Scenario {
 /// What the table owner's trigger does when some pastes are deleted (see
 /// `Reference::trigger_protects`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnerTrigger {
+pub(crate) enum OwnerTrigger {
     /// Raises an ordinary exception.
     Raises,
     /// Raises a check violation, as a constraint would.
@@ -37,14 +37,14 @@ pub enum OwnerTrigger {
 
 /// A paste that exists when the scenario begins.
 #[derive(Debug, Clone, Copy)]
-pub struct InitialPaste {
+pub(crate) struct InitialPaste {
     pub content_id: u8,
     pub kind: Kind,
 }
 
 /// The history of an initial paste.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub(crate) enum Kind {
     Expired,
     ExpiresLater,
     NeverExpires,
@@ -65,14 +65,14 @@ pub enum Kind {
 
 /// How a `ref_count` differs from the number of references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drift {
+pub(crate) enum Drift {
     Off(i32),
     NoRow,
 }
 
 /// When a paste that is put expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub(crate) enum Until {
     Past,
     Future,
     Never,
@@ -80,7 +80,7 @@ pub enum Until {
 
 /// One action of the fleet, a writer, the operator, S3 or the owner of the tables.
 #[derive(Debug, Clone)]
-pub enum Action {
+pub(crate) enum Action {
     Claim {
         worker: usize,
         size: u32,
@@ -140,7 +140,7 @@ pub enum Action {
 
 /// Which keys S3 refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keys {
+pub(crate) enum Keys {
     None,
     OfContent(u8),
     All,

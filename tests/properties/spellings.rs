@@ -12,7 +12,7 @@ const SPELLINGS: usize = 4;
 
 /// What uses one spelling of one object's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     None,
     /// A content row with this many expired and live pastes.
     Content {
@@ -24,9 +24,9 @@ pub enum Use {
 }
 
 /// The use of each spelling of each key.
-pub type Uses = Vec<Use>;
+pub(crate) type Uses = Vec<Use>;
 
-pub fn uses() -> impl Strategy<Value = Uses> {
+pub(crate) fn uses() -> impl Strategy<Value = Uses> {
     let user = prop_oneof![
         3 => Just(Use::None),
         3 => (1..3_usize).prop_map(|expired| Use::Content { expired, live: 0 }),
@@ -122,7 +122,7 @@ async fn found(world: &World) -> Remaining {
 }
 
 /// Runs the fleet while some pastes are live, and again after all have expired.
-pub async fn check_spellings(world: &World, uses: &Uses) -> Result<(), String> {
+pub(crate) async fn check_spellings(world: &World, uses: &Uses) -> Result<(), String> {
     insert(world, uses).await;
     let worker = world.worker().await;
     drain(&worker).await;

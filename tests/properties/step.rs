@@ -6,7 +6,7 @@ use crate::reference::{ClaimedPaste, Status, When};
 
 /// An action whose numbers are resolved to claims and pastes that exist.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(crate) enum Step {
     Claim {
         worker: usize,
         size: u32,
@@ -58,7 +58,7 @@ pub enum Step {
 
 /// The answer to a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     Done,
     Claimed(Option<(i64, BTreeMap<String, ClaimedPaste>)>),
     Decremented {
@@ -94,7 +94,7 @@ pub enum Answer {
 
 /// The result of a sweep or a release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     pub claims: usize,
     pub rows: usize,
     /// Rows that stay in progress, because another transaction locks their content row.
@@ -104,7 +104,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    pub fn add(&mut self, more: Self) {
+    pub(crate) fn add(&mut self, more: Self) {
         self.claims += more.claims;
         self.rows += more.rows;
         self.deferred += more.deferred;
@@ -115,7 +115,7 @@ impl Sweep {
 
 impl Answer {
     /// Returns the claim that the step made, if any.
-    pub fn claim_id(&self) -> Option<i64> {
+    pub(crate) fn claim_id(&self) -> Option<i64> {
         match self {
             Self::Claimed(Some((id, _))) => Some(*id),
             _ => None,
@@ -125,7 +125,7 @@ impl Answer {
 
 impl Step {
     /// Returns the claim whose row the step can lock.
-    pub fn claim(&self) -> Option<i64> {
+    pub(crate) fn claim(&self) -> Option<i64> {
         match self {
             Self::Decrement(id) | Self::Finish(id) | Self::Release(id) | Self::ExpireLease(id) => {
                 Some(*id)
@@ -136,7 +136,7 @@ impl Step {
     }
 
     /// The step can upload or delete objects.
-    pub fn touches_objects(&self) -> bool {
+    pub(crate) fn touches_objects(&self) -> bool {
         matches!(self, Self::DeleteObjects(_) | Self::Put { .. })
     }
 }

@@ -130,7 +130,7 @@ fn drift() -> impl Strategy<Value = Drift> {
 }
 
 /// Generates serial scenarios that start from correct counts.
-pub fn scenarios() -> impl Strategy<Value = Scenario> {
+pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     one_by_one(1)
 }
 
@@ -147,14 +147,14 @@ fn one_by_one(stranded: u32) -> impl Strategy<Value = Scenario> {
 }
 
 /// Generates serial scenarios that start from wrong counts.
-pub fn scenarios_with_drift() -> impl Strategy<Value = Scenario> {
+pub(crate) fn scenarios_with_drift() -> impl Strategy<Value = Scenario> {
     // A wrong count matters most to rows in progress without a claim, so these are frequent here.
     (one_by_one(3), vec(drift(), usize::from(CONTENT_ROWS)))
         .prop_map(|(scenario, drift)| Scenario { drift, ..scenario })
 }
 
 /// Generates scenarios in which most rounds run two or three actions concurrently.
-pub fn concurrent_scenarios() -> impl Strategy<Value = Scenario> {
+pub(crate) fn concurrent_scenarios() -> impl Strategy<Value = Scenario> {
     let round = prop_oneof![
         5 => vec(step(), 2..4),
         2 => step().prop_map(|action| vec![action]),

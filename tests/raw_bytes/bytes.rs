@@ -9,12 +9,12 @@ fn byte() -> impl Strategy<Value = u8> {
 }
 
 /// Returns random bytes.
-pub fn noise(most: usize) -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn noise(most: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(byte(), 0..most)
 }
 
 /// Returns valid input with a few bytes removed and a few inserted.
-pub fn edited(valid: impl Into<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn edited(valid: impl Into<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let valid = valid.into();
     let edit = (any::<Index>(), 0..3_usize, noise(4));
     vec(edit, 0..5).prop_map(move |edits| {
@@ -28,12 +28,12 @@ pub fn edited(valid: impl Into<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Returns random text, or valid text with a few mistakes.
-pub fn words(valid: &'static [&'static str]) -> impl Strategy<Value = String> {
+pub(crate) fn words(valid: &'static [&'static str]) -> impl Strategy<Value = String> {
     let almost = prop::sample::select(valid).prop_flat_map(edited);
     prop_oneof![1 => noise(40), 3 => almost].prop_map(|bytes| text(&bytes))
 }

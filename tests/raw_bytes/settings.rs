@@ -13,10 +13,10 @@ use proptest::prelude::*;
 use crate::{SECRET, bytes::*, is_presentable, try_all};
 
 /// A temporary file in the folder of the test run.
-pub struct File(pub PathBuf);
+pub(crate) struct File(pub PathBuf);
 
 impl File {
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         let folder =
             std::env::var("PASTE_CLEANUP_TEST_DIR").expect("start the servers with `ops/servers`");
         let path = PathBuf::from(folder).join(uuid::Uuid::new_v4().to_string());

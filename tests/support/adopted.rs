@@ -6,7 +6,7 @@ use super::{World, empty_database, process::Ended};
 
 /// The tables of a paste service that has never run the fleet: the status may be NULL, and the
 /// fleet's own tables, columns and triggers do not exist.
-pub const EXISTING_TABLES: &str = "
+pub(crate) const EXISTING_TABLES: &str = "
     CREATE TABLE content (content_hash bytea PRIMARY KEY, s3_key text NOT NULL,
                           size_bytes bigint, ref_count int NOT NULL);
     CREATE TABLE pastes (
@@ -17,7 +17,7 @@ pub const EXISTING_TABLES: &str = "
         deletion_initiated_at TIMESTAMPTZ NULL)";
 
 /// Creates a bucket and a database with these tables, without migrating it.
-pub async fn world_with(tables: &str) -> World {
+pub(crate) async fn world_with(tables: &str) -> World {
     let (database_url, db) = empty_database().await;
     db.batch_execute(tables).await.expect("tables");
     let name = database_url.rsplit('/').next().expect("a database").to_string();
@@ -29,23 +29,23 @@ pub async fn world_with(tables: &str) -> World {
     let s3 = Objects::new(&settings).await.expect("S3 client").client().clone();
     s3.create_bucket().bucket(&name).send().await.expect("create bucket");
     let (bucket, watchdog_url, seen) = (name.clone(), database_url.clone(), Default::default());
-    World { bucket, name, database_url, watchdog_url, db, s3, settings, seen }
+    World { name, database_url, watchdog_url, db, s3, bucket, settings, seen }
 }
 
-pub async fn migrate(world: &World, flags: &[&str]) -> Ended {
+pub(crate) async fn migrate(world: &World, flags: &[&str]) -> Ended {
     let args = [&["migrate"], flags].concat();
     world.program("cleanupctl").args(&args).output().await
 }
 
 /// Migrates, and asserts that it succeeds.
-pub async fn migrate_ok(world: &World, flags: &[&str]) -> Ended {
+pub(crate) async fn migrate_ok(world: &World, flags: &[&str]) -> Ended {
     let migrated = migrate(world, flags).await;
     assert_eq!(migrated.code(), 0, "{}", migrated.stderr());
     migrated
 }
 
 /// Stores a paste and its object by plain SQL and a plain upload.
-pub async fn plain_put(world: &World, code: &str, expires_at: &str) {
+pub(crate) async fn plain_put(world: &World, code: &str, expires_at: &str) {
     world.upload(&format!("objects/{code}"), code).await;
     world
         .run_sql(&format!(

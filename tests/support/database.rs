@@ -16,42 +16,42 @@ use super::{env, hash, hex};
 
 /// The fleet's logins, and the groups of `sql/roles.sql` that grant all their rights. Roles belong
 /// to the whole server; they are created together with the template.
-pub const WORKER: &str = "suite_worker";
-pub const WATCHDOG: &str = "suite_watchdog";
-pub const AUDITOR: &str = "suite_auditor";
+pub(crate) const WORKER: &str = "suite_worker";
+pub(crate) const WATCHDOG: &str = "suite_watchdog";
+pub(crate) const AUDITOR: &str = "suite_auditor";
 const LOGINS: &str = "
     CREATE ROLE suite_worker LOGIN PASSWORD 'suite' IN ROLE cleanup_worker;
     CREATE ROLE suite_watchdog LOGIN PASSWORD 'suite' IN ROLE cleanup_watchdog;
     CREATE ROLE suite_auditor LOGIN PASSWORD 'suite' IN ROLE cleanup_auditor";
 
 /// Connects to any URL; the connection ends with the test.
-pub async fn connect(url: &str) -> Client {
+pub(crate) async fn connect(url: &str) -> Client {
     try_connect(url).await.unwrap_or_else(|| {
         panic!("no Postgres at {url}: the servers of the tests are started with `ops/servers`")
     })
 }
 
 /// Returns `None` if the server is unavailable.
-pub async fn try_connect(url: &str) -> Option<Client> {
+pub(crate) async fn try_connect(url: &str) -> Option<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
     tokio::spawn(connection);
     Some(client)
 }
 
-pub fn url_of(database: &str) -> String {
+pub(crate) fn url_of(database: &str) -> String {
     let maintenance = env("DATABASE_URL");
     let (server, _) = maintenance.rsplit_once('/').expect("a URL with a database");
     format!("{server}/{database}")
 }
 
 /// The same URL, with a login of the fleet.
-pub fn url_as(login: &str, url: &str) -> String {
+pub(crate) fn url_as(login: &str, url: &str) -> String {
     let (_, server) = url.split_once('@').expect("a URL with a user");
     format!("postgres://{login}:suite@{server}")
 }
 
 /// Creates a database without any tables.
-pub async fn empty_database() -> (String, Client) {
+pub(crate) async fn empty_database() -> (String, Client) {
     let name = format!("t{}", Uuid::new_v4().simple());
     let maintenance = connect(&env("DATABASE_URL")).await;
     maintenance.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("create database");
@@ -73,7 +73,7 @@ static TEMPLATE: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Creates a migrated database from a template that the first test migrates.
-pub async fn migrated_database() -> String {
+pub(crate) async fn migrated_database() -> String {
     let template = TEMPLATE.as_str();
     let maintenance = connect(&env("DATABASE_URL")).await;
     let lock = "SELECT pg_advisory_lock(4711)";
@@ -103,7 +103,7 @@ pub async fn migrated_database() -> String {
 }
 
 /// Migrates the first database of a server, and creates the server's logins.
-pub async fn migrate_at(url: &str) {
+pub(crate) async fn migrate_at(url: &str) {
     let client = connect(url).await;
     let options = migrate::Options { roles: true, ..Default::default() };
     migrate::migrate(&client, &options, &mut |_| {}).await.expect("migrate");

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::process::{Ended, Process};
 
 /// The output of `cleanupctl doctor --format json`.
-pub struct Findings(pub Ended);
+pub(crate) struct Findings(pub Ended);
 
 impl Findings {
     /// Returns the finding of this check.
-    pub fn of(&self, check: &str) -> Value {
+    pub(crate) fn of(&self, check: &str) -> Value {
         let all = self.0.json()["findings"].as_array().expect("findings").clone();
         let found = all.into_iter().find(|finding| finding["check"] == check);
         found.unwrap_or_else(|| panic!("no {check} in {}", self.0.stdout()))
@@ -17,7 +17,7 @@ impl Findings {
 
     /// Asserts the verdict of a check, and that its finding contains these words.
     #[track_caller]
-    pub fn assert_says(&self, check: &str, verdict: &str, words: &[&str]) {
+    pub(crate) fn assert_says(&self, check: &str, verdict: &str, words: &[&str]) {
         let finding = self.of(check);
         assert_eq!(finding["verdict"], verdict, "{finding}");
         for word in words {
@@ -33,7 +33,7 @@ impl Findings {
 
     /// Asserts the exit code, and that all checks are ok except these.
     #[track_caller]
-    pub fn assert_only(&self, code: i32, exceptions: &[&str]) {
+    pub(crate) fn assert_only(&self, code: i32, exceptions: &[&str]) {
         assert_eq!((self.0.code(), self.0.stderr()), (code, String::new()));
         for finding in self.0.json()["findings"].as_array().expect("findings") {
             let check = finding["check"].as_str().expect("a name");
@@ -42,11 +42,11 @@ impl Findings {
     }
 }
 
-pub async fn diagnose(doctor: Process) -> Findings {
+pub(crate) async fn diagnose(doctor: Process) -> Findings {
     diagnose_with(doctor, &[]).await
 }
 
 /// Runs `doctor` with additional arguments.
-pub async fn diagnose_with(doctor: Process, args: &[&str]) -> Findings {
+pub(crate) async fn diagnose_with(doctor: Process, args: &[&str]) -> Findings {
     Findings(doctor.args(&["doctor", "--format", "json"]).args(args).output().await)
 }

@@ -11,25 +11,25 @@ use super::{
     seaweedfs::{SeaweedFs, s3_answers},
 };
 
-pub const WORKER_POLICY: &str = include_str!("../../ops/s3/worker-policy.json");
-pub const AUDIT_POLICY: &str = include_str!("../../ops/s3/audit-policy.json");
-pub const SECRET: &str = "secret-of-all-identities";
+pub(crate) const WORKER_POLICY: &str = include_str!("../../ops/s3/worker-policy.json");
+pub(crate) const AUDIT_POLICY: &str = include_str!("../../ops/s3/audit-policy.json");
+pub(crate) const SECRET: &str = "secret-of-all-identities";
 
 /// The identities of the store; each has the policy of the same name.
-pub const WORKER: &str = "worker";
-pub const PREFIXED_WORKER: &str = "prefixed-worker";
-pub const AUDITOR: &str = "auditor";
+pub(crate) const WORKER: &str = "worker";
+pub(crate) const PREFIXED_WORKER: &str = "prefixed-worker";
+pub(crate) const AUDITOR: &str = "auditor";
 /// May list, read and upload, but not delete.
-pub const READER: &str = "reader";
+pub(crate) const READER: &str = "reader";
 
 /// A world with its own S3, which enforces the policies. Only the test itself is an administrator.
-pub struct Guarded {
+pub(crate) struct Guarded {
     pub world: World,
     pub store: SeaweedFs,
 }
 
 impl Guarded {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let mut world = World::new().await;
         let folder = std::env::var("PASTE_CLEANUP_TEST_DIR").expect("a folder");
         let folder = Path::new(&folder).join(&world.name);
@@ -44,7 +44,7 @@ impl Guarded {
     }
 
     /// A program with the credentials of an identity.
-    pub fn program(&self, name: &str, identity: &str) -> Process {
+    pub(crate) fn program(&self, name: &str, identity: &str) -> Process {
         self.world
             .program(name)
             .env("AWS_ENDPOINT_URL", &self.store.url)

@@ -15,7 +15,7 @@ use super::{connect, hex, list_keys, try_connect};
 
 /// One database and the bucket that belongs to it.
 #[derive(Clone)]
-pub struct Store {
+pub(crate) struct Store {
     pub database_url: String,
     pub s3: S3,
     pub bucket: String,
@@ -25,7 +25,7 @@ pub struct Store {
 
 /// What must exist, and what may exist, when no work is in progress.
 #[derive(Debug, Default, Clone)]
-pub struct Expected {
+pub(crate) struct Expected {
     /// Pastes that have not expired, with the bodies that their writers uploaded.
     pub alive: BTreeMap<String, String>,
     /// Expired pastes may be left: no run has drained them.
@@ -38,7 +38,7 @@ pub struct Expected {
 
 /// The result of a check.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     pub pastes: usize,
     pub content_rows: usize,
     pub objects: usize,
@@ -71,7 +71,7 @@ const COUNTED: &str = "SELECT s3_key FROM content WHERE s3_key = ANY ($1)
 
 impl Store {
     /// Checks everything that must hold when no work is in progress.
-    pub async fn check(&self, expected: &Expected) -> Findings {
+    pub(crate) async fn check(&self, expected: &Expected) -> Findings {
         let db = connect(&self.database_url).await;
         let (pastes, contents) = (pastes(&db).await, contents(&db).await);
         let keys: BTreeSet<String> = list_keys(&self.s3, &self.bucket).await.into_iter().collect();
@@ -90,7 +90,7 @@ impl Store {
     /// Checks, before objects are deleted, that no content row uses their keys. Keys are never used
     /// twice, so this must hold at any time after the decrement. Waits while Postgres is
     /// unavailable.
-    pub async fn watch_deletion(&self, keys: &[String]) {
+    pub(crate) async fn watch_deletion(&self, keys: &[String]) {
         loop {
             if let Some(db) = try_connect(&self.database_url).await
                 && let Ok(rows) = db.query(COUNTED, &[&keys]).await
@@ -151,7 +151,7 @@ impl Store {
 }
 
 impl Findings {
-    pub fn assert_clean(&self, what: &str) {
+    pub(crate) fn assert_clean(&self, what: &str) {
         assert!(self.violations.is_empty(), "{what}: {:#?}", self.violations);
     }
 }

@@ -8,7 +8,7 @@ use super::{
 
 /// Starts a worker process on 20 expired pastes, in batches of five, executes `change` while S3 holds
 /// its first batch, and waits until the worker exits.
-pub async fn run_with_change(change: &str) -> (World, Ended) {
+pub(crate) async fn run_with_change(change: &str) -> (World, Ended) {
     let world = World::new().await;
     for n in 0..20 {
         world.put(&format!("p{n}"), &format!("b{n}"), Ago(60.0)).await;

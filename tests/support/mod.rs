@@ -3,43 +3,43 @@
 
 #![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
-pub mod adopted;
-pub mod database;
-pub mod faulty_s3;
-pub mod findings;
-pub mod guarded;
-pub mod invariants;
-pub mod memory_s3;
-pub mod mid_run;
-pub mod moto;
-pub mod pastes;
-pub mod pgbouncer;
-pub mod postgres;
-pub mod process;
-pub mod prometheus;
-pub mod proxy;
-pub mod random;
-pub mod seaweedfs;
-pub mod servers;
-pub mod small_disk;
-pub mod sockets;
-pub mod sql;
-pub mod steps;
-pub mod watchdog;
-pub mod work;
-pub mod world;
+pub(crate) mod adopted;
+pub(crate) mod database;
+pub(crate) mod faulty_s3;
+pub(crate) mod findings;
+pub(crate) mod guarded;
+pub(crate) mod invariants;
+pub(crate) mod memory_s3;
+pub(crate) mod mid_run;
+pub(crate) mod moto;
+pub(crate) mod pastes;
+pub(crate) mod pgbouncer;
+pub(crate) mod postgres;
+pub(crate) mod process;
+pub(crate) mod prometheus;
+pub(crate) mod proxy;
+pub(crate) mod random;
+pub(crate) mod seaweedfs;
+pub(crate) mod servers;
+pub(crate) mod small_disk;
+pub(crate) mod sockets;
+pub(crate) mod sql;
+pub(crate) mod steps;
+pub(crate) mod watchdog;
+pub(crate) mod work;
+pub(crate) mod world;
 
-pub use database::{connect, empty_database, try_connect};
-pub use pastes::{
+pub(crate) use database::{connect, empty_database, try_connect};
+pub(crate) use pastes::{
     Expires::{self, Ago, In, Never},
     hash, hex, list_keys,
 };
-pub use process::{Process, Signal};
-pub use steps::{carry_out, claim, claim_some, codes, drain};
-pub use world::World;
+pub(crate) use process::{Process, Signal};
+pub(crate) use steps::{carry_out, claim, claim_some, codes, drain};
+pub(crate) use world::World;
 
 /// Reads a variable that `ops/test` and `ops/servers` set.
-pub fn env(name: &str) -> String {
+pub(crate) fn env(name: &str) -> String {
     std::env::var(format!("PASTE_CLEANUP_TEST_{name}"))
         .unwrap_or_else(|_| panic!("no servers for the tests: start them with `ops/servers`"))
 }

@@ -10,13 +10,13 @@ use paste_cleanup::objects::Objects;
 
 const START_WITHIN: Duration = Duration::from_secs(60);
 
-pub struct Moto {
+pub(crate) struct Moto {
     _child: Child,
     pub url: String,
 }
 
 impl Moto {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let port = free_port().to_string();
         let url = format!("http://127.0.0.1:{port}");
         let mut command = Command::new(super::env("MOTO"));
@@ -27,7 +27,7 @@ impl Moto {
     }
 
     /// Moves this world's bucket to moto.
-    pub async fn serve(&self, world: &mut World) {
+    pub(crate) async fn serve(&self, world: &mut World) {
         world.settings.s3.endpoint = Some(self.url.clone());
         let objects = Objects::new(&world.settings).await.expect("S3 client");
         world.s3 = objects.client().clone();

@@ -9,7 +9,7 @@ use super::World;
 
 /// When a paste expires, in seconds from now.
 #[derive(Clone, Copy)]
-pub enum Expires {
+pub(crate) enum Expires {
     Ago(f64),
     In(f64),
     Never,
@@ -17,7 +17,7 @@ pub enum Expires {
 
 impl World {
     /// Stores a paste by the writer's contract, with a real object. Returns the object's key.
-    pub async fn put(&self, short_code: &str, body: &str, expires: Expires) -> String {
+    pub(crate) async fn put(&self, short_code: &str, body: &str, expires: Expires) -> String {
         let hash = hash(body);
         let fresh = format!("{}/{}", hex(&hash), Uuid::new_v4().simple());
         self.upload(&fresh, body).await;
@@ -28,7 +28,7 @@ impl World {
         row.get("s3_key")
     }
 
-    pub async fn put_row(
+    pub(crate) async fn put_row(
         &self,
         short_code: &str,
         hash: &[u8],
@@ -51,7 +51,7 @@ impl World {
 
     /// Inserts `count` expired pastes with `contents` different contents and no objects, by plain
     /// SQL: for tests that are about rows.
-    pub async fn put_many(&self, count: i32, contents: i32) {
+    pub(crate) async fn put_many(&self, count: i32, contents: i32) {
         self.db
             .batch_execute(&format!(
                 "INSERT INTO pastes (short_code, content_hash, expires_at)
@@ -67,14 +67,14 @@ impl World {
             .expect("put many");
     }
 
-    pub async fn upload(&self, key: &str, body: &str) {
+    pub(crate) async fn upload(&self, key: &str, body: &str) {
         let body = ByteStream::from(body.as_bytes().to_vec());
         let put = self.s3.put_object().bucket(&self.bucket).key(key).body(body);
         put.send().await.expect("upload");
     }
 
     /// The body of a live paste, as a reader of the paste service would fetch it.
-    pub async fn read(&self, short_code: &str) -> Option<String> {
+    pub(crate) async fn read(&self, short_code: &str) -> Option<String> {
         let key = self
             .db
             .query_opt(
@@ -87,20 +87,20 @@ impl World {
         self.object(key.get(0)).await
     }
 
-    pub async fn object(&self, key: &str) -> Option<String> {
+    pub(crate) async fn object(&self, key: &str) -> Option<String> {
         let got = self.s3.get_object().bucket(&self.bucket).key(key).send().await.ok()?;
         let bytes = got.body.collect().await.ok()?.into_bytes();
         String::from_utf8(bytes.to_vec()).ok()
     }
 
     /// All keys in the bucket, sorted.
-    pub async fn keys(&self) -> Vec<String> {
+    pub(crate) async fn keys(&self) -> Vec<String> {
         list_keys(&self.s3, &self.bucket).await
     }
 }
 
 /// All keys in a bucket, sorted.
-pub async fn list_keys(s3: &S3, bucket: &str) -> Vec<String> {
+pub(crate) async fn list_keys(s3: &S3, bucket: &str) -> Vec<String> {
     let mut pages = s3.list_objects_v2().bucket(bucket).into_paginator().send();
     let mut keys: Vec<String> = Vec::new();
     while let Some(page) = pages.next().await {
@@ -111,10 +111,10 @@ pub async fn list_keys(s3: &S3, bucket: &str) -> Vec<String> {
     keys
 }
 
-pub fn hash(body: &str) -> Vec<u8> {
+pub(crate) fn hash(body: &str) -> Vec<u8> {
     Sha256::digest(body.as_bytes()).to_vec()
 }
 
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -16,14 +16,14 @@ use super::{
 };
 
 /// A running PgBouncer; killed when dropped.
-pub struct PgBouncer {
+pub(crate) struct PgBouncer {
     port: u16,
     _child: Child,
 }
 
 impl PgBouncer {
     /// Starts it with these lines in its `[pgbouncer]` section.
-    pub async fn start(world: &World, settings: &[&str]) -> Self {
+    pub(crate) async fn start(world: &World, settings: &[&str]) -> Self {
         let port = free_port();
         let config = configure(world, port, settings);
         let mut command = Command::new(super::env("PGBOUNCER"));
@@ -38,7 +38,7 @@ impl PgBouncer {
     }
 
     /// The same URL, through the pooler.
-    pub fn through(&self, url: &str) -> String {
+    pub(crate) fn through(&self, url: &str) -> String {
         url.replace(&address_of(url), &format!("127.0.0.1:{}", self.port))
     }
 }

@@ -22,7 +22,7 @@ const STOP: [&str; 4] = ["--mode=immediate", "--silent", "--wait", "stop"];
 
 /// A server on 127.0.0.1 that trusts every login by default. Dropping it stops the server and
 /// removes its folder.
-pub struct Postgres {
+pub(crate) struct Postgres {
     folder: Folder,
     pub port: u16,
     /// The command that runs its programs.
@@ -31,7 +31,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Starts a server with these lines in its configuration.
-    pub async fn start(settings: &[&str]) -> Self {
+    pub(crate) async fn start(settings: &[&str]) -> Self {
         let server = Self::initialised(|_| Vec::new()).await;
         server.configure(settings).await;
         server.start_again().await;
@@ -41,7 +41,7 @@ impl Postgres {
     /// Initialises a server without starting it. All its programs are run by the command that
     /// `wrapper` returns for the data folder, for example `nsenter` into a mount namespace where
     /// that folder is a small disk.
-    pub async fn initialised(wrapper: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    pub(crate) async fn initialised(wrapper: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let server = Self::in_new_folder(wrapper);
         let make = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"];
         server.run("initdb", &[&make[..], &["--no-sync"]].concat()).await;
@@ -52,7 +52,7 @@ impl Postgres {
 
     /// Starts a standby with this name (for `synchronous_standby_names`) of the primary at `port`,
     /// which is the primary's own port or that of a proxy.
-    pub async fn standby(port: u16, name: &str, settings: &[&str]) -> Self {
+    pub(crate) async fn standby(port: u16, name: &str, settings: &[&str]) -> Self {
         let server = Self::in_new_folder(|_| Vec::new());
         let primary = format!("host=127.0.0.1 port={port} user=postgres application_name={name}");
         let from = format!("--dbname={primary}");
@@ -78,48 +78,48 @@ impl Postgres {
         Self { folder, port: free_port(), wrapper }
     }
 
-    pub fn url(&self, database: &str) -> String {
+    pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://postgres@{}/{database}", self.address())
     }
 
     /// `host:port`, for URLs with several hosts.
-    pub fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// Appends lines to its configuration; the last line of a name applies.
-    pub async fn configure(&self, lines: &[&str]) {
+    pub(crate) async fn configure(&self, lines: &[&str]) {
         self.tee(&["--append"], "postgresql.auto.conf", &(lines.join("\n") + "\n")).await;
     }
 
     /// Reloads the configuration of a running server, which applies it a moment later.
-    pub async fn reload(&self) {
+    pub(crate) async fn reload(&self) {
         self.run("pg_ctl", &["--silent", "reload"]).await;
     }
 
     /// Writes a file into its data folder, readable only to the server.
-    pub async fn write(&self, name: &str, text: &str) {
+    pub(crate) async fn write(&self, name: &str, text: &str) {
         self.tee(&[], name, text).await;
     }
 
     /// Stops it as a crash would: nothing is flushed, no client is waited for.
-    pub async fn stop_immediately(&self) {
+    pub(crate) async fn stop_immediately(&self) {
         self.run("pg_ctl", &STOP).await;
     }
 
     /// Starts it, with recovery from the WAL, and waits until it accepts connections.
-    pub async fn start_again(&self) {
+    pub(crate) async fn start_again(&self) {
         let log = format!("--log={}", self.log().display());
         self.run("pg_ctl", &[&log, "--silent", "--wait", "start"]).await;
     }
 
     /// Promotes a standby, and waits until it accepts writes.
-    pub async fn promote(&self) {
+    pub(crate) async fn promote(&self) {
         self.run("pg_ctl", &["--silent", "--wait", "promote"]).await;
     }
 
     /// Its log file.
-    pub fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.folder.path().join("server.log")
     }
 

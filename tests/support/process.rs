@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::process::Pid;
-pub use rustix::process::Signal;
+pub(crate) use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStderr, Command},
@@ -17,12 +17,12 @@ use tokio::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program that is not started yet. Its environment has only what the test sets.
-pub struct Process {
+pub(crate) struct Process {
     command: Command,
 }
 
 /// A running program.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     stderr: Lines<BufReader<ChildStderr>>,
     pub seen: Vec<String>,
@@ -38,7 +38,7 @@ fn path_of(name: &str) -> PathBuf {
 }
 
 impl Process {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut command = Command::new(path_of(name));
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // ops/lib.sh finds processes that outlive its script by PASTE_CLEANUP_RUN.
@@ -53,32 +53,32 @@ impl Process {
         Self { command }
     }
 
-    pub fn args(mut self, args: &[&str]) -> Self {
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.args(args);
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    pub fn without(mut self, name: &str) -> Self {
+    pub(crate) fn without(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
     /// The command itself, for a test that starts it differently.
-    pub fn into_command(self) -> Command {
+    pub(crate) fn into_command(self) -> Command {
         self.command
     }
 
     /// Runs it until it exits.
-    pub async fn output(mut self) -> Ended {
+    pub(crate) async fn output(mut self) -> Ended {
         Ended(self.command.output().await.expect("run the program"))
     }
 
-    pub fn start(mut self) -> Running {
+    pub(crate) fn start(mut self) -> Running {
         let mut child = self.command.spawn().expect("start the program");
         let stderr = child.stderr.take().expect("stderr");
         Running { child, stderr: BufReader::new(stderr).lines(), seen: Vec::new() }
@@ -87,7 +87,7 @@ impl Process {
 
 impl Running {
     /// Reads log lines until one contains the text.
-    pub async fn until_it_logs(&mut self, text: &str) -> String {
+    pub(crate) async fn until_it_logs(&mut self, text: &str) -> String {
         let timeout = tokio::time::sleep(TIMEOUT * 2);
         tokio::pin!(timeout);
         loop {
@@ -105,18 +105,18 @@ impl Running {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id().expect("it still runs")
     }
 
     /// Sends a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid().cast_signed()).expect("a pid");
         rustix::process::kill_process(pid, signal).expect("send a signal");
     }
 
     /// Waits until it exits, and collects its output. Panics after three minutes.
-    pub async fn end(self) -> Ended {
+    pub(crate) async fn end(self) -> Ended {
         let ended = tokio::time::timeout(TIMEOUT * 3, self.wait_for_exit()).await;
         ended.expect("exits within three minutes")
     }
@@ -145,29 +145,29 @@ impl Running {
 }
 
 /// A program that has exited.
-pub struct Ended(pub Output);
+pub(crate) struct Ended(pub Output);
 
 impl Ended {
-    pub fn code(&self) -> i32 {
+    pub(crate) fn code(&self) -> i32 {
         self.0.status.code().unwrap_or(-1)
     }
 
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }
 
-    pub fn stderr(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 
     /// The one JSON object on stdout.
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.0.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}{}", self.stdout(), self.stderr()))
     }
 
     /// Asserts an exit code, and one line of error that contains all these words.
-    pub fn assert_refused(&self, code: i32, words: &[&str]) {
+    pub(crate) fn assert_refused(&self, code: i32, words: &[&str]) {
         let stderr = self.stderr();
         assert_eq!(self.code(), code, "{stderr}");
         let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('{')).collect();

@@ -12,20 +12,20 @@ use tokio::{
 use super::servers::{Folder, free_port, until_it_listens};
 
 /// The scrape job that the rules expect.
-pub const JOB: &str = "cleanup-watchdog";
+pub(crate) const JOB: &str = "cleanup-watchdog";
 
 const KEYWORDS: [&str; 10] =
     ["and", "or", "unless", "by", "on", "ignoring", "group_left", "bool", "offset", "without"];
 const BEFORE_LABELS: [&str; 5] = ["by", "on", "ignoring", "group_left", "without"];
 
 /// The path of a file in `ops/`.
-pub fn shipped(file: &str) -> String {
+pub(crate) fn shipped(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ops").join(file);
     path.to_str().expect("a path").to_string()
 }
 
 /// A running Prometheus; killed when dropped.
-pub struct Prometheus {
+pub(crate) struct Prometheus {
     address: String,
     _child: Child,
     _folder: Folder,
@@ -33,7 +33,7 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// Starts one that scrapes this watchdog, if any, and evaluates the rules every second.
-    pub async fn start(watchdog: Option<&str>) -> Self {
+    pub(crate) async fn start(watchdog: Option<&str>) -> Self {
         let (folder, port) = (Folder::new("prometheus"), free_port());
         let targets = watchdog.map(|address| format!("'{address}'")).unwrap_or_default();
         let rules = shipped("prometheus/alerts.yml");
@@ -58,14 +58,14 @@ impl Prometheus {
     }
 
     /// Returns all series that the query finds now.
-    pub async fn query(&self, query: &str) -> Vec<Value> {
+    pub(crate) async fn query(&self, query: &str) -> Vec<Value> {
         let answer = self.get(&format!("/api/v1/query?query={}", encoded(query))).await;
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().expect("a vector").clone()
     }
 
     /// Repeats the query until it returns at least one series.
-    pub async fn until(&self, query: &str) {
+    pub(crate) async fn until(&self, query: &str) {
         for _ in 0..600 {
             if !self.query(query).await.is_empty() {
                 return;
@@ -76,7 +76,7 @@ impl Prometheus {
     }
 
     /// Returns all rules, in the order of their groups.
-    pub async fn rules(&self) -> Vec<Value> {
+    pub(crate) async fn rules(&self) -> Vec<Value> {
         let answer = self.get("/api/v1/rules").await;
         let groups = answer["data"]["groups"].as_array().expect("groups").clone();
         groups.iter().flat_map(|group| group["rules"].as_array().cloned().expect("rules")).collect()
@@ -97,7 +97,7 @@ impl Prometheus {
 }
 
 /// Sends a GET request and returns the body of the answer.
-pub async fn get(address: &str, path: &str) -> String {
+pub(crate) async fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connect");
     let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("request");
@@ -112,7 +112,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Runs promtool with this input, and asserts that it succeeds.
-pub async fn promtool(args: &[&str], input: &str) {
+pub(crate) async fn promtool(args: &[&str], input: &str) {
     let mut command = Command::new(super::env("PROMTOOL"));
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.kill_on_drop(true).spawn().expect("start promtool");
@@ -125,7 +125,7 @@ pub async fn promtool(args: &[&str], input: &str) {
 }
 
 /// Returns the selectors of a query, with their matchers and without ranges.
-pub fn selectors(query: &str) -> BTreeSet<String> {
+pub(crate) fn selectors(query: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut rest = query;
     let mut last_word = "";

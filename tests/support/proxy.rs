@@ -14,7 +14,7 @@ use tokio::{
 
 /// What happens to the next request that contains this text.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The server executes it; the answer is lost and the connection cut.
     LoseAnswerOf(&'static str),
     /// It does not reach the server; the connection is cut.
@@ -46,7 +46,7 @@ struct State {
 }
 
 /// The proxy; ends with the test.
-pub struct Proxy {
+pub(crate) struct Proxy {
     pub port: u16,
     state: Arc<Mutex<State>>,
     /// While false, new connections are refused and open ones cut.
@@ -63,7 +63,7 @@ struct Cuts {
 
 impl Proxy {
     /// Starts a proxy in front of `host:port`.
-    pub async fn start(upstream: &str) -> Self {
+    pub(crate) async fn start(upstream: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("proxy port");
         let port = listener.local_addr().expect("address").port();
         let state = Arc::new(Mutex::new(State::default()));
@@ -85,7 +85,7 @@ impl Proxy {
     }
 
     /// The same URL, through the proxy.
-    pub fn through(&self, url: &str) -> String {
+    pub(crate) fn through(&self, url: &str) -> String {
         let (head, rest) = match url.rsplit_once('@') {
             Some((head, rest)) => (format!("{head}@"), rest),
             None => {
@@ -97,18 +97,18 @@ impl Proxy {
         format!("{head}127.0.0.1:{}{path}", self.port)
     }
 
-    pub fn arm(&self, fault: Fault) {
+    pub(crate) fn arm(&self, fault: Fault) {
         self.arm_after(0, fault);
     }
 
     /// Arms the fault for the request after the next `spared` ones with the text.
-    pub fn arm_after(&self, spared: usize, fault: Fault) {
+    pub(crate) fn arm_after(&self, spared: usize, fault: Fault) {
         let mut state = self.state.lock().expect("state");
         (state.spared, state.fault) = (spared, Some(fault));
     }
 
     /// Arms the fault for a share of the requests with the text, picked by a seed; `None` ends it.
-    pub fn arm_share(&self, fault: Option<(f64, u64, Fault)>) {
+    pub(crate) fn arm_share(&self, fault: Option<(f64, u64, Fault)>) {
         let odds = fault.map(|(share, seed, fault)| {
             let rng = fastrand::Rng::with_seed(seed);
             Odds { fault, share, rng }
@@ -117,37 +117,37 @@ impl Proxy {
     }
 
     /// Delays every chunk that is sent to the server.
-    pub fn delay(&self, delay: Duration) {
+    pub(crate) fn delay(&self, delay: Duration) {
         self.state.lock().expect("state").delay = delay;
     }
 
     /// Cuts all open connections; new ones are accepted.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cuts.send_replace(());
     }
 
     /// Returns the HTTP requests so far, such as `POST /bucket?delete`.
-    pub fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.state.lock().expect("state").requests.clone()
     }
 
     /// Counts the faults that have happened.
-    pub fn fired(&self) -> usize {
+    pub(crate) fn fired(&self) -> usize {
         self.state.lock().expect("state").fired
     }
 
     /// Simulates an outage: open connections are cut, new ones refused.
-    pub fn down(&self) {
+    pub(crate) fn down(&self) {
         self.up.send_replace(false);
     }
 
-    pub fn up(&self) {
+    pub(crate) fn up(&self) {
         self.up.send_replace(true);
     }
 }
 
 /// Returns the `host:port` of a URL.
-pub fn address_of(url: &str) -> String {
+pub(crate) fn address_of(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     rest.split('/').next().expect("an address").to_string()

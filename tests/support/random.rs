@@ -21,7 +21,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Checks a property for random values. A failure prints the seed and the shortest failing value.
-pub fn check<S: Strategy>(
+pub(crate) fn check<S: Strategy>(
     cases: u32,
     values: &S,
     property: impl FnMut(&S::Value) -> Result<(), String>,

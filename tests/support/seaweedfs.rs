@@ -20,7 +20,7 @@ const IDENTITIES: &str = "identities.json";
 /// After SIGKILL it neither loses an acknowledged upload nor restores a deleted object (tried with a
 /// dozen kills under load and some ten thousand objects), so a missing or reappearing object is
 /// always a bug in the fleet.
-pub struct SeaweedFs {
+pub(crate) struct SeaweedFs {
     folder: PathBuf,
     ports: [u16; 5],
     child: Child,
@@ -31,12 +31,12 @@ pub struct SeaweedFs {
 
 impl SeaweedFs {
     /// Starts it with its data in a subfolder of this folder.
-    pub fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path) -> Self {
         Self::start_with(folder, None)
     }
 
     /// Starts it with a file of identities and policies, which it enforces.
-    pub fn start_with(folder: &Path, identities: Option<&str>) -> Self {
+    pub(crate) fn start_with(folder: &Path, identities: Option<&str>) -> Self {
         let folder = folder.join("seaweedfs");
         fs::create_dir_all(&folder).expect("folder");
         if let Some(identities) = identities {
@@ -48,12 +48,12 @@ impl SeaweedFs {
         Self { folder, ports, child, started: Instant::now(), url }
     }
 
-    pub async fn kill(&mut self) {
+    pub(crate) async fn kill(&mut self) {
         self.child.kill().await.expect("kill SeaweedFS");
         self.remove_sockets();
     }
 
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.child = spawn(&self.folder, self.ports);
         self.started = Instant::now();
     }
@@ -104,7 +104,7 @@ impl Drop for SeaweedFs {
 
 /// Waits until the store accepts an upload, returns it, and knows the bucket. It answers requests
 /// before all its parts are connected.
-pub async fn s3_answers(s3: &S3, bucket: &str) {
+pub(crate) async fn s3_answers(s3: &S3, bucket: &str) {
     let tries = async {
         while !stores_an_object(s3, bucket).await {
             tokio::time::sleep(Duration::from_millis(50)).await;

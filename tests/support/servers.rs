@@ -15,29 +15,29 @@ use tokio::{
 };
 
 /// A folder of one test, removed when dropped.
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new(what: &str) -> Self {
+    pub(crate) fn new(what: &str) -> Self {
         let name = format!("{what}-{}", uuid::Uuid::new_v4().simple());
         let path = Path::new(&super::env("DIR")).join(name);
         fs::create_dir(&path).expect("folder");
         Self(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("a path").to_string()
     }
 
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.0.join(name), text).expect("write");
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.0.join(name)).expect("read")
     }
 }
@@ -49,7 +49,7 @@ impl Drop for Folder {
 }
 
 /// A Redis server of one test.
-pub struct Redis {
+pub(crate) struct Redis {
     child: Child,
     port: u16,
     folder: PathBuf,
@@ -57,12 +57,12 @@ pub struct Redis {
 }
 
 impl Redis {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
     }
 
     /// Starts it with more command line options. `--tls-port` closes the plain port.
-    pub async fn start_with(extra: &[&str]) -> Self {
+    pub(crate) async fn start_with(extra: &[&str]) -> Self {
         let port = free_port();
         let folder = PathBuf::from(super::env("DIR"));
         let extra: Vec<String> =
@@ -73,23 +73,23 @@ impl Redis {
         server
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id().expect("Redis runs")
     }
 
-    pub async fn kill(&mut self) {
+    pub(crate) async fn kill(&mut self) {
         self.child.kill().await.expect("kill Redis");
     }
 
-    pub async fn start_again(&mut self) {
+    pub(crate) async fn start_again(&mut self) {
         self.child = spawn(self.port, &self.folder, &self.extra);
         until_it_listens(self.port).await;
     }
@@ -98,7 +98,7 @@ impl Redis {
 /// Finds ports that stay usable when their server is restarted: they are below the range of outgoing
 /// connections. Port + 10000, which SeaweedFS uses for gRPC, is free, too. All are bound at once, so
 /// that they differ.
-pub fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let mut bound = Vec::new();
     let mut bind = |port: u16| {
         bound.push(std::net::TcpListener::bind(("127.0.0.1", port)).ok()?);
@@ -115,7 +115,7 @@ pub fn free_ports<const N: usize>() -> [u16; N] {
 }
 
 /// Waits until a server that was just started accepts connections.
-pub async fn until_it_listens(port: u16) {
+pub(crate) async fn until_it_listens(port: u16) {
     for _ in 0..3000 {
         if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
             return;
@@ -125,7 +125,7 @@ pub async fn until_it_listens(port: u16) {
     panic!("no server listens on port {port}");
 }
 
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let [port] = free_ports();
     port
 }
@@ -141,12 +141,12 @@ fn spawn(port: u16, folder: &PathBuf, extra: &[String]) -> Child {
 }
 
 /// Postgres and PgBouncer refuse to run as root.
-pub fn runs_as_root() -> bool {
+pub(crate) fn runs_as_root() -> bool {
     std::fs::metadata("/proc/self").expect("own process").uid() == 0
 }
 
 /// The user that runs them if the tests run as root.
-pub fn server_user() -> &'static str {
+pub(crate) fn server_user() -> &'static str {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let known = users.lines().any(|line| line.starts_with("postgres:"));
     if known { "postgres" } else { "nobody" }

@@ -14,14 +14,14 @@ const HOLD: &str = "mount -t tmpfs -o size=\"$2\",mode=700 none \"$1\" && \
                     chown --reference=\"$1/..\" \"$1\" && echo ready && exec sleep infinity";
 const FILL: &str = "cat /dev/zero > \"$1/filler\" 2>/dev/null; sync; test -s \"$1/filler\"";
 
-pub struct SmallDisk {
+pub(crate) struct SmallDisk {
     holder: Child,
     place: PathBuf,
 }
 
 impl SmallDisk {
     /// Mounts it on an existing folder. Its owner is that of the parent folder.
-    pub fn mount(place: &Path, size: &str) -> Self {
+    pub(crate) fn mount(place: &Path, size: &str) -> Self {
         let mut command = Command::new("unshare");
         if !runs_as_root() {
             command.args(["--user", "--map-root-user"]);
@@ -40,7 +40,7 @@ impl SmallDisk {
 
     /// The command that runs a program where the disk is visible. Without root rights it maps the
     /// user to an id other than 0, because Postgres refuses to run as root.
-    pub fn wrapper(&self) -> Vec<String> {
+    pub(crate) fn wrapper(&self) -> Vec<String> {
         let pid = self.holder.id();
         let words = match runs_as_root() {
             true => format!("nsenter --mount=/proc/{pid}/ns/mnt --"),
@@ -53,11 +53,11 @@ impl SmallDisk {
     }
 
     /// Fills it to the last byte.
-    pub fn fill(&self) {
+    pub(crate) fn fill(&self) {
         self.run(FILL);
     }
 
-    pub fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         self.run("rm \"$1/filler\"");
     }
 

@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, fs};
 const LISTEN: &str = "0A";
 
 /// Returns the local addresses on which a process listens, as `address:port` in the kernel's hex.
-pub fn listening(pid: u32) -> Vec<String> {
+pub(crate) fn listening(pid: u32) -> Vec<String> {
     sockets(pid).into_iter().filter(|(_, state)| state == LISTEN).map(|(local, _)| local).collect()
 }
 
 /// Counts the connections to this port of the process.
-pub fn connections_to(pid: u32, port: u16) -> usize {
+pub(crate) fn connections_to(pid: u32, port: u16) -> usize {
     let port = format!(":{port:04X}");
     let to_port = |(local, state): &(String, String)| local.ends_with(&port) && state != LISTEN;
     sockets(pid).iter().filter(|socket| to_port(socket)).count()

@@ -9,25 +9,25 @@ use super::World;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl World {
-    pub async fn count(&self, sql: &str) -> i64 {
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
         self.count_with(sql, &[]).await
     }
 
-    pub async fn count_with(&self, sql: &str, args: &[&(dyn ToSql + Sync)]) -> i64 {
+    pub(crate) async fn count_with(&self, sql: &str, args: &[&(dyn ToSql + Sync)]) -> i64 {
         self.db.query_one(sql, args).await.expect(sql).get(0)
     }
 
-    pub async fn run_sql(&self, sql: &str) {
+    pub(crate) async fn run_sql(&self, sql: &str) {
         self.db.batch_execute(sql).await.expect(sql);
     }
 
     /// One value as text, for messages and comparisons.
-    pub async fn text(&self, sql: &str) -> Option<String> {
+    pub(crate) async fn text(&self, sql: &str) -> Option<String> {
         self.db.query_opt(sql, &[]).await.expect(sql).and_then(|row| row.get(0))
     }
 
     /// Polls until the query returns true. Tests wait for committed rows instead of sleeping.
-    pub async fn until(&self, what: &str, sql: &str) {
+    pub(crate) async fn until(&self, what: &str, sql: &str) {
         for _ in 0..3000 {
             if self.db.query_one(sql, &[]).await.expect(sql).get(0) {
                 return;
@@ -40,7 +40,7 @@ impl World {
     /// Executes `sql` on the connection as soon as this number of statements of programs whose
     /// application_name is LIKE `program` wait for a lock. The server itself waits for that, so that
     /// their lock_timeout is not over before the test has noticed.
-    pub async fn when_it_waits(
+    pub(crate) async fn when_it_waits(
         &self,
         program: &str,
         statements: usize,
@@ -64,12 +64,12 @@ impl World {
     }
 
     /// Executes `sql` on the connection as soon as a worker waits for a lock.
-    pub async fn when_a_worker_waits(&self, connection: &Client, sql: &str) {
+    pub(crate) async fn when_a_worker_waits(&self, connection: &Client, sql: &str) {
         self.when_it_waits("cleanup-worker%", 1, connection, sql).await;
     }
 
     /// Waits until this number of workers' statements wait for a lock in this database.
-    pub async fn until_workers_wait(&self, statements: i64) {
+    pub(crate) async fn until_workers_wait(&self, statements: i64) {
         let waiting = format!(
             "SELECT count(*) = {statements} FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'

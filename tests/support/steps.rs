@@ -13,17 +13,17 @@ use paste_cleanup::{
 };
 
 /// Claims as a run does that has no other claim open.
-pub async fn claim(worker: &Worker, size: u32) -> Option<Claim> {
+pub(crate) async fn claim(worker: &Worker, size: u32) -> Option<Claim> {
     worker.claim(Wanted { size, mark: None, busy: false, until: None }).await.expect("claim")
 }
 
 /// Claims, and panics if nothing is due.
-pub async fn claim_some(worker: &Worker, size: u32) -> Claim {
+pub(crate) async fn claim_some(worker: &Worker, size: u32) -> Claim {
     claim(worker, size).await.expect("something to claim")
 }
 
 /// Performs the steps after the claim: decrement, delete objects, evict, finish.
-pub async fn carry_out(worker: &Worker, claim: &Claim) {
+pub(crate) async fn carry_out(worker: &Worker, claim: &Claim) {
     let decremented = worker.decrement(claim).await.expect("decrement");
     let objects = worker.delete_objects(claim, &decremented).await.expect("delete objects");
     worker.evict(claim).await;
@@ -31,11 +31,11 @@ pub async fn carry_out(worker: &Worker, claim: &Claim) {
 }
 
 /// Performs a whole run.
-pub async fn drain(worker: &Arc<Worker>) -> Summary {
+pub(crate) async fn drain(worker: &Arc<Worker>) -> Summary {
     worker.run(Options::default()).await
 }
 
-pub fn codes(claim: &Claim) -> Vec<String> {
+pub(crate) fn codes(claim: &Claim) -> Vec<String> {
     let mut codes: Vec<String> = claim.pastes.iter().map(|p| p.short_code.clone()).collect();
     codes.sort();
     codes

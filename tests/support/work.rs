@@ -7,11 +7,11 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 /// A batch with four times the rows may cause at most six times the work. Quadratic growth is sixteen
 /// times.
-pub const TOO_MUCH: u64 = 6;
+pub(crate) const TOO_MUCH: u64 = 6;
 
 /// The planner's statistics.
 #[derive(Debug, Clone, Copy)]
-pub enum Statistics {
+pub(crate) enum Statistics {
     Fresh,
     /// As after a restore.
     Missing,
@@ -71,7 +71,7 @@ const LEAST_MEMORY: &str = "SET LOCAL work_mem = '64kB'";
 /// Fills empty tables: a claim of `rows` pastes, each with content that a live paste shares although
 /// its count is one; as many pastes that are stranded, and due; and, due before them, ten times as many
 /// that are unclaimable.
-pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<(), Error> {
+pub(crate) async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<(), Error> {
     const ANALYZE: &str = "ANALYZE pastes; ANALYZE content; ANALYZE deletion_claims";
     let pastes = format!(
         "ALTER TABLE pastes SET (autovacuum_enabled = off);
@@ -127,7 +127,7 @@ pub async fn fill(client: &Client, rows: u64, statistics: Statistics) -> Result<
 }
 
 /// Returns the most work that each statement does in any of the sessions.
-pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error> {
+pub(crate) async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error> {
     let mut measured = Vec::new();
     for ((name, sql), arguments) in STATEMENTS {
         let mut most = Work::default();
@@ -145,7 +145,7 @@ pub async fn measure(client: &Client) -> Result<Vec<(&'static str, Work)>, Error
 
 /// The rows that the plan's nodes returned or rejected, and the pages that they read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
+pub(crate) struct Work {
     pub rows: u64,
     pub pages: u64,
 }
@@ -154,7 +154,7 @@ impl Work {
     /// Returns whether a batch four times as large caused more than [`TOO_MUCH`] times the rows.
     /// Pages are not compared: a small table is read whole and a large one by its index, so pages
     /// also depend on the plan.
-    pub fn grew_too_much(self, larger: Self) -> bool {
+    pub(crate) fn grew_too_much(self, larger: Self) -> bool {
         larger.rows > self.rows * TOO_MUCH
     }
 }

@@ -26,7 +26,7 @@ use super::{
 ///
 /// Workers and watchdogs log in with exactly the rights of their roles; the test itself is the
 /// owner of the database.
-pub struct World {
+pub(crate) struct World {
     pub name: String,
     /// Logs in as the owner.
     pub database_url: String,
@@ -41,14 +41,14 @@ pub struct World {
 }
 
 impl World {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let name = migrated_database().await;
         let url = url_of(&name);
         Self::on(name, url).await
     }
 
     /// Uses a database on the test's own server.
-    pub async fn on_server(server: &Postgres) -> Self {
+    pub(crate) async fn on_server(server: &Postgres) -> Self {
         let name = format!("t{}", Uuid::new_v4().simple());
         let maintenance = connect(&server.url("postgres")).await;
         maintenance.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("database");
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// Uses a database that sorts text by an ICU locale, not by bytes.
-    pub async fn with_icu_collation() -> Self {
+    pub(crate) async fn with_icu_collation() -> Self {
         drop(migrated_database().await); // It creates the logins, too.
         let name = format!("t{}", Uuid::new_v4().simple());
         let create = format!(
@@ -89,17 +89,17 @@ impl World {
     }
 
     /// The URL of a worker's login.
-    pub fn worker_url(&self) -> String {
+    pub(crate) fn worker_url(&self) -> String {
         self.settings.postgres_url().expect("a URL").expose_secret().to_string()
     }
 
     /// `cleanupctl` with the auditor's login.
-    pub fn auditor(&self) -> Process {
+    pub(crate) fn auditor(&self) -> Process {
         self.program("cleanupctl").env("DATABASE_URL", &url_as(AUDITOR, &self.database_url))
     }
 
     /// `cleanupctl audit` with the auditor's login.
-    pub fn audit(&self, args: &[&str]) -> Process {
+    pub(crate) fn audit(&self, args: &[&str]) -> Process {
         self.auditor()
             .args(&["audit", "--format", "json"])
             .args(args)
@@ -107,13 +107,13 @@ impl World {
     }
 
     /// Binds the database to the bucket, as the first run of a worker does.
-    pub async fn bind(&self) {
+    pub(crate) async fn bind(&self) {
         let bound = paste_cleanup::fleet::bind_bucket(&self.db, &self.bucket, "").await;
         bound.expect("bind the bucket");
     }
 
     /// What the invariant checker reads.
-    pub fn store(&self) -> Store {
+    pub(crate) fn store(&self) -> Store {
         Store {
             database_url: self.database_url.clone(),
             s3: self.s3.clone(),
@@ -123,18 +123,18 @@ impl World {
     }
 
     /// Starts a worker in this process, with settings modified by `change`.
-    pub async fn worker_with(&self, change: impl FnOnce(&mut Settings)) -> Arc<Worker> {
+    pub(crate) async fn worker_with(&self, change: impl FnOnce(&mut Settings)) -> Arc<Worker> {
         let mut settings = self.settings.clone();
         change(&mut settings);
         Worker::start(Arc::new(settings), Shutdown::default()).await.expect("start a worker")
     }
 
-    pub async fn worker(&self) -> Arc<Worker> {
+    pub(crate) async fn worker(&self) -> Arc<Worker> {
         self.worker_with(|_| {}).await
     }
 
     /// One of the three programs as a process, with this world's settings and the login of its role.
-    pub fn program(&self, name: &str) -> Process {
+    pub(crate) fn program(&self, name: &str) -> Process {
         let url = match name.rsplit('/').next() {
             Some("cleanup-worker") => self.worker_url(),
             Some("cleanup-watchdog") => self.watchdog_url.clone(),
@@ -150,13 +150,13 @@ impl World {
     /// Asserts what must hold while no batch is open: counts are correct, the bucket has exactly
     /// the objects that the tables know, nothing is claimed, live pastes are readable. A backlog is
     /// allowed.
-    pub async fn assert_consistent(&self) {
+    pub(crate) async fn assert_consistent(&self) {
         let expected = Expected { backlog: true, ..Expected::default() };
         self.store().check(&expected).await.assert_clean("consistent");
     }
 
     /// Asserts [`World::assert_consistent`], and that no expired paste is left.
-    pub async fn assert_drained(&self) {
+    pub(crate) async fn assert_drained(&self) {
         self.store().check(&Expected::default()).await.assert_clean("drained");
     }
 }

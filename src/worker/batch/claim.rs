@@ -81,7 +81,7 @@ pub(in crate::worker) struct ClaimStep {
 
 impl ClaimStep {
     #[expect(clippy::too_many_arguments, reason = "a constructor: each becomes a field")]
-    pub fn new(
+    pub(crate) fn new(
         id: Uuid,
         pool: Pool,
         lock: Lock,
@@ -106,18 +106,18 @@ impl ClaimStep {
         }
     }
 
-    pub fn lock_key(&self) -> &str {
+    pub(crate) fn lock_key(&self) -> &str {
         self.lock.key()
     }
 
     /// Checks that Redis would grant the lock.
-    pub async fn probe_lock(&self) -> Result<(), LockError> {
+    pub(crate) async fn probe_lock(&self) -> Result<(), LockError> {
         self.lock.probe().await.map(|_| ())
     }
 
     /// Takes the lock, claims, releases the lock. `None`: there is nothing to claim, or the run
     /// must stop.
-    pub async fn run(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
+    pub(crate) async fn run(&self, wanted: Wanted) -> Result<Option<Claim>, ClaimError> {
         // Before the lock: no other worker waits for it while this one waits for a connection.
         let mut client = answered::<_, ClaimError>(async { Ok(self.pool.get().await?) }).await?;
         let started = Instant::now();

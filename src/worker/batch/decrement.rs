@@ -56,7 +56,7 @@ pub(in crate::worker) struct DecrementStep {
 }
 
 impl DecrementStep {
-    pub fn new(
+    pub(crate) fn new(
         pool: Pool,
         retry: Retry,
         fail_rows: FailRows,
@@ -67,13 +67,13 @@ impl DecrementStep {
     }
 
     /// Turns the brake for missing content off (`--override-brake`) or on.
-    pub fn ignore_missing_content(&self, is_ignored: bool) {
+    pub(crate) fn ignore_missing_content(&self, is_ignored: bool) {
         self.missing.ignore(is_ignored);
     }
 
     /// Decrements in one short READ COMMITTED transaction whose first write is the fence. If an
     /// earlier try was committed, returns what that try recorded.
-    pub async fn run(&self, claim: &Claim) -> Result<Decremented, StepError> {
+    pub(crate) async fn run(&self, claim: &Claim) -> Result<Decremented, StepError> {
         let last = LastTry::default();
         let attempt = |mode| self.try_decrement(claim, mode, &last);
         let done_already = |state: &ClaimState| {

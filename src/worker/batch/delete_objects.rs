@@ -26,6 +26,7 @@ const KEYS_IN_USE: &str = sql!("content/keys_in_use");
 /// What became of a batch's objects.
 #[derive(Debug, Default)]
 pub struct ObjectsDeleted {
+    /// Objects that are gone now. One that was missing before counts, too.
     pub deleted: usize,
     /// Pastes that the decrement took out of the batch: the finish does not find them.
     pub(in crate::worker) taken_out: usize,
@@ -42,12 +43,17 @@ pub(in crate::worker) struct DeleteObjectsStep {
 }
 
 impl DeleteObjectsStep {
-    pub fn new(pool: Pool, objects: Objects, deadline: Duration, open: Arc<OpenClaims>) -> Self {
+    pub(crate) fn new(
+        pool: Pool,
+        objects: Objects,
+        deadline: Duration,
+        open: Arc<OpenClaims>,
+    ) -> Self {
         Self { pool, objects, deadline, open }
     }
 
     /// Deletes what the decrement unreferenced, and the pending deletes of earlier attempts.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         claim: &Claim,
         decremented: &Decremented,
@@ -75,7 +81,7 @@ impl DeleteObjectsStep {
             outcome.map_err(|error| StepError::Transient(error.to_string()))?;
         let deleted = keys.len() - refused.len() - stuck.len();
         let to_bad = |is_row_error: bool, (key, error): (String, String)| {
-            let short_code = owners.get(&key)?.to_string();
+            let short_code = (*owners.get(&key)?).clone();
             Some(BadRow { short_code, error, pending_key: Some(key), is_row_error })
         };
         let refused = refused.into_iter().filter_map(|key| to_bad(true, key));
@@ -112,7 +118,7 @@ impl DeleteObjectsStep {
     }
 
     /// Returns how long a single call and its retries may take before the batch counts as stuck.
-    pub fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         self.deadline * 2 + SLACK
     }
 }

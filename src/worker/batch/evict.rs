@@ -25,12 +25,12 @@ pub(in crate::worker) struct EvictStep {
 }
 
 impl EvictStep {
-    pub fn new(redis: Redis, key_pattern: String, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(redis: Redis, key_pattern: String, tally: Arc<Tally>) -> Self {
         Self { redis, key_pattern, tally }
     }
 
     /// A failed eviction is a warning, not a failure: cache entries should have a TTL anyway.
-    pub async fn run(&self, claim: &Claim) {
+    pub(crate) async fn run(&self, claim: &Claim) {
         let pattern = &self.key_pattern;
         if pattern.is_empty() {
             return;

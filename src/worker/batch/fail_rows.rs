@@ -32,7 +32,7 @@ pub(in crate::worker) struct FailedRows {
 
 impl FailedRows {
     /// Returns the pastes that could not take over the key of their object, and that key.
-    pub fn keys_without_a_row(&self, bad: &[BadRow]) -> Vec<(String, String)> {
+    pub(crate) fn keys_without_a_row(&self, bad: &[BadRow]) -> Vec<(String, String)> {
         let lost = bad.iter().filter(|bad| !self.found.contains(&bad.short_code));
         lost.filter_map(|bad| Some((bad.short_code.clone(), bad.pending_key.clone()?))).collect()
     }
@@ -46,7 +46,7 @@ pub(in crate::worker) struct FailRows {
 }
 
 impl FailRows {
-    pub fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             max_attempts: i32::from(settings.max_attempts),
             backoff_cap_s: settings.backoff_cap.as_secs_f64(),
@@ -54,7 +54,7 @@ impl FailRows {
     }
 
     /// The rows back off. Row errors count an attempt; the last one makes a dead letter.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         transaction: &Transaction<'_>,
         claim: i64,

@@ -37,6 +37,7 @@ const COUNT: &str = sql!("finish/count_rows");
 /// What a finish did.
 #[derive(Debug, Clone, Default)]
 pub struct Finished {
+    /// Pastes that were deleted, or turned into tombstones.
     pub rows: u64,
     /// Pastes that could not be deleted, with the reason.
     pub failed: Vec<(String, String)>,
@@ -66,7 +67,7 @@ pub(in crate::worker) struct FinishStep {
 }
 
 impl FinishStep {
-    pub fn new(
+    pub(crate) fn new(
         pool: Pool,
         retry: Retry,
         fail_rows: FailRows,
@@ -78,7 +79,7 @@ impl FinishStep {
 
     /// Finishes in one transaction whose first write is the fence. If an earlier try was committed,
     /// returns its result.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         claim: &Claim,
         objects: &ObjectsDeleted,

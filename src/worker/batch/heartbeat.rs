@@ -36,7 +36,7 @@ pub(in crate::worker) struct Heartbeat {
 }
 
 impl Heartbeat {
-    pub fn new(
+    pub(crate) fn new(
         id: Uuid,
         target: Target,
         settings: &Settings,
@@ -50,7 +50,7 @@ impl Heartbeat {
 
     /// Sends heartbeats until the task is dropped. Never fails: the next heartbeat replaces one that was
     /// lost.
-    pub async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let mut ticks = interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut connection: Option<Client> = None;
@@ -96,7 +96,7 @@ impl Heartbeat {
 
     /// Sends one heartbeat for the claims that make progress, and learns which claims were reset. A claim
     /// whose row is locked by its own step is kept alive in the run's record instead.
-    pub async fn once(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+    pub(crate) async fn once(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         let (all, alive) = (self.open.ids(), self.open.progressing());
         let sent = Instant::now();
         let busy = match all.is_empty() {

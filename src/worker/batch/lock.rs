@@ -58,11 +58,18 @@ pub struct Lock {
 /// Why the lock cannot be taken or released.
 #[derive(thiserror::Error, Debug)]
 pub enum LockError {
+    /// Redis answers with an error: a missing right, or a server that accepts no writes.
     #[error(
         "{failure}; the lock needs a primary, and the rights to GET, SET, DEL, EVALSHA and SCRIPT \
          LOAD on {key:?}"
     )]
-    Refused { failure: Failure, key: String },
+    Refused {
+        /// What Redis answered.
+        failure: Failure,
+        /// The key of the lock, as the rights must name it.
+        key: String,
+    },
+    /// Redis does not answer. The lock may have been taken nevertheless.
     #[error("{0}")]
     Unavailable(#[from] Failure),
 }
@@ -70,11 +77,18 @@ pub enum LockError {
 /// Why a claim goes on without the lock.
 #[derive(thiserror::Error, Debug)]
 pub enum WithoutLock {
+    /// Other workers had it all the time, or it has no TTL.
     #[error(
         "the lock {key:?} was not free for {}; `cleanupctl doctor` checks whether it expires",
         humantime::format_duration(*.waited)
     )]
-    NotFree { key: String, waited: Duration },
+    NotFree {
+        /// The key of the lock.
+        key: String,
+        /// The longest wait for it: three times `lock.ttl`.
+        waited: Duration,
+    },
+    /// Redis does not answer or refuses, and `lock.when_unavailable` is "proceed".
     #[error("Redis is unavailable: {0}")]
     NoRedis(LockError),
 }
@@ -110,6 +124,7 @@ impl Lock {
         Self { tally, ..self }
     }
 
+    /// Returns the Redis key: `lock.key`, a colon, and the name of the database.
     pub fn key(&self) -> &str {
         &self.key
     }

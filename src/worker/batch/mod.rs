@@ -81,7 +81,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub fn new(need: StepsNeed) -> Self {
+    pub(super) fn new(need: StepsNeed) -> Self {
         let StepsNeed { id, settings, shutdown, open, tally, pool, lock, redis, objects } = need;
         let retry = Retry::new(pool.clone(), settings.worker.outage_timeout);
         let fail_rows = FailRows::new(&settings.worker);
@@ -139,6 +139,18 @@ pub(super) enum BatchEnd {
     Brake(String),
 }
 
+/// Measures the steps one after the other.
+struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Returns the time since the last lap.
+    fn lap(&mut self) -> Duration {
+        let lap = self.0.elapsed();
+        self.0 += lap;
+        lap
+    }
+}
+
 impl Worker {
     /// Registers the claim for heartbeats. The token is cancelled when its lease is lost.
     pub(super) fn open(&self, claim: &Claim) -> CancellationToken {
@@ -184,25 +196,25 @@ impl Worker {
             lock_hold: claim.lock_hold,
             ..PhaseTimes::default()
         };
-        let started = Instant::now();
+        let mut watch = Stopwatch(Instant::now());
         failpoint::holds(claim.pastes.iter().map(|paste| &*paste.short_code));
 
         let decremented = self.decrement(claim).await?;
-        times.decrement = started.elapsed();
+        times.decrement = watch.lap();
         self.tally.drifted(decremented.drift);
         self.tally.failed(decremented.failed.iter().map(|(code, _)| code.clone()));
 
         self.open.progress(id, self.steps.delete_objects.longest());
         let objects = self.delete_objects(claim, &decremented).await?;
-        times.delete = started.elapsed() - times.decrement;
+        times.delete = watch.lap();
 
         self.open.progress(id, SLACK);
         self.evict(claim).await;
-        times.evict = started.elapsed() - times.decrement - times.delete;
+        times.evict = watch.lap();
 
         self.open.progress(id, STEP_TIMEOUT + SLACK);
         let finished = self.finish(claim, &objects, &times).await?;
-        times.finish = started.elapsed() - times.decrement - times.delete - times.evict;
+        times.finish = watch.lap();
 
         self.tally.failed(finished.failed.iter().map(|(code, _)| code.clone()));
         self.tally.gone(finished.gone);

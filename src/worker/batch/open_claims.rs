@@ -77,6 +77,7 @@ impl OpenClaims {
         self.lock().remove(&claim).is_some_and(|open| open.expired)
     }
 
+    /// Returns all claims that are listed, including those whose lease is lost.
     pub fn ids(&self) -> Vec<i64> {
         self.lock().keys().copied().collect()
     }

@@ -15,10 +15,13 @@ const MOST_DUE: i32 = 1_000_000;
 pub struct Left {
     /// Due right now; counted up to a cap.
     pub due: i64,
+    /// Expired, but waiting for a retry after a failure.
     pub backing_off: i64,
+    /// Failed permanently, in this run or an earlier one.
     pub dead_letters: i64,
     /// Due, but Postgres does not let them be claimed.
     pub unclaimable: i64,
+    /// In open claims of other workers, as many as were claimed.
     pub claimed_by_others: i64,
     /// In progress without an open claim, and not reset by a sweep.
     pub stranded: i64,

@@ -34,12 +34,12 @@ pub(in crate::worker) struct RunRecord {
 }
 
 impl RunRecord {
-    pub fn new(id: Uuid, tally: Arc<Tally>, objects: Objects) -> Self {
+    pub(crate) fn new(id: Uuid, tally: Arc<Tally>, objects: Objects) -> Self {
         Self { id, tally, objects, started: Instant::now() }
     }
 
     /// Writes the stats so far. `busy`: claims that the heartbeat could not reach.
-    pub async fn write_progress(
+    pub(crate) async fn write_progress(
         &self,
         client: &impl GenericClient,
         busy: &[i64],
@@ -48,13 +48,13 @@ impl RunRecord {
     }
 
     /// Writes how the run ended.
-    pub async fn write_end(&self, pool: &Pool, summary: &Summary) -> Result<(), PgError> {
+    pub(crate) async fn write_end(&self, pool: &Pool, summary: &Summary) -> Result<(), PgError> {
         let client = pool.get().await?;
         Ok(self.write(&**client, Some(summary), &[]).await?)
     }
 
     /// Returns what the claims wait for right now, else the batches in flight.
-    pub fn waiting_for(&self) -> Option<String> {
+    pub(crate) fn waiting_for(&self) -> Option<String> {
         self.tally.waiting_for().or_else(|| self.objects.waiting_for())
     }
 

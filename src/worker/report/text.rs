@@ -24,9 +24,9 @@ pub fn show(summary: &Summary) -> String {
         (summary.rows_deleted_by_others, "claimed paste", "deleted by another program"),
         (summary.claims_reset_at_start, "claim", "of dead workers reset at the start"),
         (summary.claims_released, "claim", "released without being finished"),
-        (summary.leases_lost, "lease", "lost: reset by a watchdog while this worker was running"),
+        (summary.leases_lost, "lease", "lost: reset, or without a heartbeat for too long"),
         (summary.drift_repaired, "wrong ref_count", "repaired"),
-        (summary.claims_without_lock, "claim", "made without the Redis lock"),
+        (summary.claims_without_lock, "claim", "tried without the Redis lock"),
         (summary.evictions_failed, "batch", "not evicted from the cache"),
     ] {
         if number > 0 {

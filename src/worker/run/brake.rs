@@ -29,7 +29,9 @@ pub(in crate::worker) const BRAKE_WITHIN: Duration = Duration::from_secs(600);
 /// What this run has deleted already, and what is in flight.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Taken {
+    /// Pastes that finished batches of this run have deleted.
     pub done: u64,
+    /// Pastes in batches that are not finished yet.
     pub in_flight: u64,
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    pub fn new(worker: Arc<Worker>, options: Options) -> Self {
+    pub(super) fn new(worker: Arc<Worker>, options: Options) -> Self {
         let in_flight = InFlight::new(worker.shutdown.stop.clone(), options.deadline);
         Self {
             worker,
@@ -80,7 +80,7 @@ impl Drain {
         }
     }
 
-    pub async fn drain(&mut self) -> Stop {
+    pub(super) async fn drain(&mut self) -> Stop {
         loop {
             if let Some(stop) = self.must_stop().await {
                 return stop;
@@ -266,7 +266,7 @@ impl Drain {
     }
 
     /// Finishes the batches in flight within the grace period, and releases the rest.
-    pub async fn close(&mut self) {
+    pub(super) async fn close(&mut self) {
         let grace = self.worker.settings.worker.grace_period;
         if !self.in_flight.is_empty() {
             let open = counted(self.in_flight.len(), "open batch");

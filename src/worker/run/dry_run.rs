@@ -12,8 +12,11 @@ const DRY_RUN: &str = sql!("run/dry_run");
 /// What would be deleted.
 #[derive(Debug, Clone, Serialize)]
 pub struct WouldDelete {
+    /// Pastes that are due, whatever `--limit` is; unclaimable ones count, too.
     pub rows: i64,
+    /// Objects of content whose references are all due, and pending object deletes.
     pub objects: i64,
+    /// Size of that content; pending object deletes have no known size.
     pub bytes: i64,
     /// Why the safety brake would stop the run.
     pub brake: Option<String>,

@@ -14,13 +14,13 @@ struct Question {
 }
 
 impl EveryPasteFails {
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.0.is_some()
     }
 
     /// Every paste of a batch failed. Returns why the run must stop, if the pastes that came due last
     /// failed, too.
-    pub fn again(&mut self, reason: String) -> Option<String> {
+    pub(super) fn again(&mut self, reason: String) -> Option<String> {
         match self.0.take() {
             Some(Question { is_tried: true, .. }) => Some(reason),
             _ => {
@@ -31,18 +31,18 @@ impl EveryPasteFails {
     }
 
     /// A batch was finished: with a deleted row, it was not the database.
-    pub fn batch_finished(&mut self, rows: usize) {
+    pub(super) fn batch_finished(&mut self, rows: usize) {
         self.0 = self.0.take().filter(|_| rows == 0);
     }
 
     /// Takes the question and returns its reason, if the pastes that came due last were not tried
     /// yet. If they were tried with a mixed result, drops the question and returns `None`.
-    pub fn take_untried(&mut self) -> Option<String> {
+    pub(super) fn take_untried(&mut self) -> Option<String> {
         self.0.take().filter(|question| !question.is_tried).map(|question| question.reason)
     }
 
     /// The pastes that came due last are in flight, or (`is_tried` false) could not be claimed yet.
-    pub fn keep(&mut self, reason: String, is_tried: bool) {
+    pub(super) fn keep(&mut self, reason: String, is_tried: bool) {
         self.0 = Some(Question { reason, is_tried });
     }
 }

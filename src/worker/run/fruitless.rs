@@ -34,7 +34,7 @@ const MOST_LEFT_IN_A_ROW: u32 = 20;
 pub(super) struct AlwaysLeft;
 
 impl Fruitless {
-    pub fn batch_started(&mut self, claim: &Claim) {
+    pub(super) fn batch_started(&mut self, claim: &Claim) {
         let first = *self.first_claimed_at.get_or_insert(claim.claimed_at);
         if claim.first_due < first {
             self.forget();
@@ -43,7 +43,7 @@ impl Fruitless {
 
     /// Returns an error if pastes leave their claims again and again: they are due at once, so the run
     /// would claim them without end.
-    pub fn batch_finished(&mut self, rows: usize, all_left: bool) -> Result<(), AlwaysLeft> {
+    pub(super) fn batch_finished(&mut self, rows: usize, all_left: bool) -> Result<(), AlwaysLeft> {
         match rows {
             0 => drop(self.since.get_or_insert_with(Instant::now)),
             _ => self.forget(),
@@ -55,23 +55,23 @@ impl Fruitless {
         }
     }
 
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         (self.since, self.was_tried_without_mark) = (None, false);
     }
 
     /// A pause on purpose does not count.
-    pub fn exclude(&mut self, pause: Duration) {
+    pub(super) fn exclude(&mut self, pause: Duration) {
         self.since = self.since.map(|since| since + pause);
     }
 
     /// Whether a paste would have failed for the last time by now, if its failures counted.
-    pub fn is_too_long(&self, settings: &Settings) -> bool {
+    pub(super) fn is_too_long(&self, settings: &Settings) -> bool {
         self.since.is_some_and(|since| since.elapsed() >= all_attempts(settings))
     }
 
     /// Returns whether to try a claim without the low-water mark before the run ends: it may have passed
     /// pastes that must run alone.
-    pub fn try_without_mark(&mut self) -> bool {
+    pub(super) fn try_without_mark(&mut self) -> bool {
         !std::mem::replace(&mut self.was_tried_without_mark, true)
     }
 }

@@ -31,50 +31,50 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub fn new(stop: CancellationToken, deadline: Option<Instant>) -> Self {
+    pub(super) fn new(stop: CancellationToken, deadline: Option<Instant>) -> Self {
         Self { tasks: JoinSet::new(), claims: HashMap::new(), stop, deadline }
     }
 
     /// Starts the steps of a claimed batch.
-    pub fn spawn(&mut self, worker: &Arc<Worker>, claim: Claim) {
+    pub(super) fn spawn(&mut self, worker: &Arc<Worker>, claim: Claim) {
         let batch = (claim.fence, claim.pastes.len());
         let lost = worker.open(&claim);
         let task = self.tasks.spawn(Arc::clone(worker).carry_out(claim, lost));
         self.claims.insert(task.id(), batch);
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
     /// Returns how many rows they have claimed.
-    pub fn rows(&self) -> u64 {
+    pub(super) fn rows(&self) -> u64 {
         self.claims.values().map(|(_, rows)| *rows as u64).sum()
     }
 
     /// Returns whether a signal or the deadline stops the run.
-    pub fn must_stop(&self) -> bool {
+    pub(super) fn must_stop(&self) -> bool {
         self.stop.is_cancelled() || self.deadline.is_some_and(|end| Instant::now() >= end)
     }
 
     /// Returns a batch that has ended already.
-    pub fn try_next(&mut self) -> Option<Ended> {
+    pub(super) fn try_next(&mut self) -> Option<Ended> {
         let joined = self.tasks.try_join_next_with_id()?;
         self.ended(joined)
     }
 
     /// Waits for the next batch to end. `None`: there is none.
-    pub async fn next(&mut self) -> Option<Ended> {
+    pub(super) async fn next(&mut self) -> Option<Ended> {
         let joined = self.tasks.join_next_with_id().await?;
         self.ended(joined)
     }
 
     /// Waits for a batch to end, at most for `longest`, and not past a stop.
-    pub async fn wait(&mut self, longest: Duration) -> Option<Ended> {
+    pub(super) async fn wait(&mut self, longest: Duration) -> Option<Ended> {
         let until = Instant::now() + longest;
         let until = self.deadline.unwrap_or(until).min(until);
         let stop = self.stop.clone();
@@ -86,7 +86,7 @@ impl InFlight {
     }
 
     /// Runs a check that a signal or the deadline interrupts. `None`: it was interrupted.
-    pub async fn unless_stopped<T>(&self, check: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn unless_stopped<T>(&self, check: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             checked = check => Some(checked),
             () = out_of_time(self.deadline) => None,

@@ -47,30 +47,30 @@ pub(super) enum Unavailable {
 
 impl Outage {
     /// A claim or a check failed with a transient error.
-    pub fn begin(&mut self, reason: String) {
+    pub(super) fn begin(&mut self, reason: String) {
         self.reason = Some(reason);
     }
 
     /// A batch of this many rows failed with a transient error.
-    pub fn batch_failed(&mut self, reason: String, rows: usize) {
+    pub(super) fn batch_failed(&mut self, reason: String, rows: usize) {
         self.rows = self.rows.max(rows);
         self.begin(reason);
     }
 
     /// A batch was finished. A single paste that succeeds does not prove that a batch would.
-    pub fn batch_finished(&mut self, rows: usize) {
+    pub(super) fn batch_finished(&mut self, rows: usize) {
         if rows * 2 >= self.rows {
             (self.since, self.checks, self.rows) = (None, 0, 0);
         }
     }
 
     /// A pause on purpose does not count towards the timeout.
-    pub fn exclude(&mut self, pause: Duration) {
+    pub(super) fn exclude(&mut self, pause: Duration) {
         self.since = self.since.map(|since| since + pause);
     }
 
     /// Returns what is unavailable.
-    pub fn reason(&self, worker: &Worker) -> Option<String> {
+    pub(super) fn reason(&self, worker: &Worker) -> Option<String> {
         let store = || worker.objects.failing().map(|error| error.to_string());
         self.reason.clone().or_else(store)
     }
@@ -78,7 +78,11 @@ impl Outage {
     /// Returns how long to wait before the next check. The timeout counts
     /// from the first error to the next finished batch: a dependency that answers a probe but fails every
     /// batch does not work.
-    pub fn next_check(&mut self, reason: &str, timeout: Duration) -> Result<Duration, GaveUp> {
+    pub(super) fn next_check(
+        &mut self,
+        reason: &str,
+        timeout: Duration,
+    ) -> Result<Duration, GaveUp> {
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() >= timeout {
             return Err(GaveUp { timeout, reason: reason.into() });
@@ -93,7 +97,7 @@ impl Outage {
     }
 
     /// Notes the result of a check.
-    pub fn checked(&mut self, worker: &Worker, result: Result<(), Unavailable>) {
+    pub(super) fn checked(&mut self, worker: &Worker, result: Result<(), Unavailable>) {
         self.reason = result.err().map(|error| error.to_string());
         if self.reason(worker).is_none() {
             let checked = match worker.settings.lock.when_unavailable {

@@ -54,7 +54,7 @@ pub(super) fn is_over(worker: &Worker, options: &Options) -> Option<Stop> {
 impl StopChecks {
     /// Checks, every two seconds, whether the fleet is paused. If that cannot be read, the next claim
     /// reports why.
-    pub async fn paused(&mut self, worker: &Worker) -> Option<Stop> {
+    pub(super) async fn paused(&mut self, worker: &Worker) -> Option<Stop> {
         if self.pause_checked.is_some_and(|checked| checked.elapsed() < PAUSE_CHECK) {
             return None;
         }
@@ -68,7 +68,7 @@ impl StopChecks {
     }
 
     /// Checks, from time to time, whether the run would delete too much.
-    pub async fn brake(
+    pub(super) async fn brake(
         &mut self,
         worker: &Worker,
         options: &Options,

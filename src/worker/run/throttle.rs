@@ -50,7 +50,7 @@ pub(super) struct WaitReason {
 impl Throttle {
     /// Delays the next claim by the time that `pastes` take at the maximum rate. That time counts
     /// from the start of the claim; for the first claim, which also connects, from its end.
-    pub fn claimed(&mut self, pastes: usize, requested_at: Instant, max_rate: u32) {
+    pub(super) fn claimed(&mut self, pastes: usize, requested_at: Instant, max_rate: u32) {
         if max_rate > 0 {
             let from = self.next_claim.map_or_else(Instant::now, |_| requested_at);
             let worth = Duration::from_secs_f64(pastes as f64 / f64::from(max_rate));
@@ -59,7 +59,7 @@ impl Throttle {
     }
 
     /// Returns the first reason to wait, if there is one.
-    pub async fn reason_to_wait(
+    pub(super) async fn reason_to_wait(
         &mut self,
         worker: &Worker,
         in_flight: &InFlight,
@@ -78,7 +78,7 @@ impl Throttle {
     }
 
     /// Whether the backlog is to be checked while the run waits with nothing in flight.
-    pub fn must_check_due(&mut self) -> bool {
+    pub(super) fn must_check_due(&mut self) -> bool {
         if self.due_checked.is_some_and(|checked| checked.elapsed() < DUE_CHECK) {
             return false;
         }

@@ -9,10 +9,10 @@ use tokio_postgres::Client;
 use crate::support::{memory_s3::MemoryS3, process::Ended, *};
 
 /// Repairs a bucket in which most objects are orphans: for tests that are not about the brake.
-pub const REPAIR_MOST: [&str; 4] = ["--repair", "--override-brake", "--grace", "0s"];
-pub const OLD: Duration = Duration::from_secs(3 * 24 * 3600);
+pub(crate) const REPAIR_MOST: [&str; 4] = ["--repair", "--override-brake", "--grace", "0s"];
+pub(crate) const OLD: Duration = Duration::from_secs(3 * 24 * 3600);
 
-pub struct Stage {
+pub(crate) struct Stage {
     pub world: World,
     pub store: MemoryS3,
 }
@@ -26,18 +26,18 @@ impl Deref for Stage {
 }
 
 impl Stage {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::of(World::new().await).await
     }
 
-    pub async fn of(world: World) -> Self {
+    pub(crate) async fn of(world: World) -> Self {
         let stage = Self::never_used(world).await;
         stage.erase_one().await;
         stage
     }
 
     /// A stage whose database has never erased a paste.
-    pub async fn never_used(mut world: World) -> Self {
+    pub(crate) async fn never_used(mut world: World) -> Self {
         let store = MemoryS3::start().await;
         world.settings.s3.endpoint = Some(store.url.clone());
         world.s3 = Objects::new(&world.settings).await.expect("client").client().clone();
@@ -46,7 +46,7 @@ impl Stage {
     }
 
     /// Inserts this many live pastes, each with its own content, older than the grace period.
-    pub async fn fill(&self, pastes: usize) {
+    pub(crate) async fn fill(&self, pastes: usize) {
         let fill = format!(
             "INSERT INTO content (content_hash, s3_key, size_bytes, ref_count, created_at)
              SELECT sha256(('b' || n)::bytea), encode(sha256(('b' || n)::bytea), 'hex') || '/x', 10, 1,
@@ -63,16 +63,16 @@ impl Stage {
     }
 
     /// Runs an audit that must exit with this code, and returns its report.
-    pub async fn audited(&self, code: i32, args: &[&str]) -> Value {
+    pub(crate) async fn audited(&self, code: i32, args: &[&str]) -> Value {
         report_of(&self.audit(args).output().await, code)
     }
 
-    pub async fn assert_nothing_wrong(&self) {
+    pub(crate) async fn assert_nothing_wrong(&self) {
         let report = self.audited(0, &["--grace", "0s"]).await;
         assert_eq!(found(&report), 0, "{report:#}");
     }
 
-    pub async fn sentinels(&self) -> i64 {
+    pub(crate) async fn sentinels(&self) -> i64 {
         let sql =
             "SELECT count(*) FROM content WHERE content_hash = 'audit:'::bytea || s3_key::bytea";
         self.count(sql).await
@@ -80,12 +80,12 @@ impl Stage {
 
     /// Executes `sql` on the connection as soon as the audit waits for a lock, which it does for a second
     /// only.
-    pub async fn when_the_audit_waits(&self, connection: &Client, sql: &str) {
+    pub(crate) async fn when_the_audit_waits(&self, connection: &Client, sql: &str) {
         self.when_it_waits("cleanupctl audit", 1, connection, sql).await;
     }
 }
 
-pub fn report_of(ended: &Ended, code: i32) -> Value {
+pub(crate) fn report_of(ended: &Ended, code: i32) -> Value {
     let report = ended.json();
     assert_eq!(ended.code(), code, "{report:#}\n{}", ended.stderr());
     report
@@ -102,12 +102,12 @@ const KINDS: [&str; 7] = [
 ];
 
 /// Returns the number of findings.
-pub fn found(report: &Value) -> u64 {
+pub(crate) fn found(report: &Value) -> u64 {
     KINDS.iter().map(|kind| report[kind].as_u64().expect("a number")).sum()
 }
 
 /// Returns the keys (or the hashes, without a key) of the findings of a kind.
-pub fn names(report: &Value, kind: &str) -> BTreeSet<String> {
+pub(crate) fn names(report: &Value, kind: &str) -> BTreeSet<String> {
     let findings = report["findings"].as_array().expect("findings").iter();
     let findings = findings.filter(|finding| finding["kind"] == kind);
     let name = |finding: &Value| {

@@ -1,5 +1,7 @@
 //! Errors of Postgres: those that one row causes cost that row alone, all others no row.
 
+use std::sync::Arc;
+
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +78,7 @@ async fn a_deadlock_never_costs_a_row_an_attempt() {
     let last = format!("SET deadlock_timeout = '60s'; BEGIN; {lock} DESC LIMIT 1 FOR UPDATE");
     other.batch_execute(&last).await.expect("last");
     let decrementing = {
-        let (worker, claim) = (worker.clone(), claim.clone());
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
         tokio::spawn(async move { worker.decrement(&claim).await })
     };
     // Closes the circle within a second: the worker's session looks for a deadlock only once.

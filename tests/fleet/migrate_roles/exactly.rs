@@ -39,7 +39,7 @@ const RIGHTS: &str = "
 
 /// All rights of the groups. `public` has the defaults of Postgres: functions run with the
 /// caller's rights, so the right to call them grants nothing else.
-pub const EXPECTED_RIGHTS: &str = "\
+pub(crate) const EXPECTED_RIGHTS: &str = "\
 cleanup_auditor | cleanup_audits | INSERT, SELECT
 cleanup_auditor | cleanup_canonical_key() | EXECUTE
 cleanup_auditor | cleanup_fleet | SELECT
@@ -101,7 +101,7 @@ public | paste_put() | EXECUTE
 public | pastes_guard() | EXECUTE
 public | schema public | USAGE";
 
-pub async fn rights(world: &World) -> String {
+pub(crate) async fn rights(world: &World) -> String {
     let rows = world.db.query(RIGHTS, &[]).await.expect("rights");
     let lines: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     lines.join("\n")

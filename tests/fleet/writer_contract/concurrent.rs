@@ -1,5 +1,7 @@
 //! A put and a decrement of the same content at the same time, in either order.
 
+use std::sync::Arc;
+
 use paste_cleanup::worker::report::PhaseTimes;
 use tokio::sync::oneshot;
 
@@ -34,7 +36,7 @@ async fn a_put_that_waited_for_the_delete_of_its_content_stores_it_again_and_kee
     let claim = claim_some(&worker, 1).await;
     let let_go = hold_content_deletes(&world).await;
     let decrementing = tokio::spawn({
-        let (worker, claim) = (worker.clone(), claim.clone());
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
         async move { worker.decrement(&claim).await.expect("decrement") }
     });
     let held = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
@@ -64,7 +66,7 @@ async fn a_decrement_that_waited_for_a_put_keeps_the_content() {
     writing.batch_execute("BEGIN").await.expect("begin");
     assert_eq!(put(&writing, "new", "body", None).await, put_result("stored", Some(&key), false));
     let decrementing = tokio::spawn({
-        let (worker, claim) = (worker.clone(), claim.clone());
+        let (worker, claim) = (Arc::clone(&worker), claim.clone());
         async move { worker.decrement(&claim).await.expect("decrement") }
     });
     world.when_a_worker_waits(&writing, "COMMIT").await;

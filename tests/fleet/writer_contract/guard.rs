@@ -48,7 +48,7 @@ async fn a_tombstone_cannot_be_revived() {
     world.put("p", "a", Ago(60.0)).await;
     let worker = world
         .worker_with(|settings| {
-            settings.retention.tombstones = std::time::Duration::from_secs(3600)
+            settings.retention.tombstones = std::time::Duration::from_secs(3600);
         })
         .await;
     assert_eq!(drain(&worker).await.rows_deleted, 1);

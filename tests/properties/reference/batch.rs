@@ -15,12 +15,12 @@ fn share(size: u32, attempts: i16) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX).max(1)
 }
 
-pub fn runs_alone(size: u32, attempts: i16) -> bool {
+pub(crate) fn runs_alone(size: u32, attempts: i16) -> bool {
     attempts > 0 && share(size, attempts) == 1
 }
 
 /// Returns the attempts that count for the batch size. A row error does not endanger other rows.
-pub fn class(paste: &Paste) -> i16 {
+pub(crate) fn class(paste: &Paste) -> i16 {
     if matches!(paste.last_error, LastError::None | LastError::Worker) { paste.attempts } else { 0 }
 }
 
@@ -28,7 +28,7 @@ impl Reference {
     /// Applies the step and returns the expected answer. Where the product is free to choose (the
     /// id of a claim, which of several rows owns a pending key), the actual answer is used if it is
     /// allowed.
-    pub fn apply(&mut self, step: &Step, actual: &Answer) -> Answer {
+    pub(crate) fn apply(&mut self, step: &Step, actual: &Answer) -> Answer {
         match step {
             Step::Claim { worker, size, busy, after } => {
                 let id = actual.claim_id().unwrap_or_default();
@@ -69,11 +69,11 @@ impl Reference {
         }
     }
 
-    pub fn claim_mut(&mut self, id: i64) -> &mut Claim {
+    pub(crate) fn claim_mut(&mut self, id: i64) -> &mut Claim {
         self.claims.get_mut(&id).expect("a claim of the scenario")
     }
 
-    pub fn paste_mut(&mut self, code: &str) -> &mut Paste {
+    pub(crate) fn paste_mut(&mut self, code: &str) -> &mut Paste {
         self.pastes.get_mut(code).expect("a paste of the scenario")
     }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Reference {
-    pub fn finish(&mut self, id: i64) -> Answer {
+    pub(crate) fn finish(&mut self, id: i64) -> Answer {
         let claim = self.claims[&id].clone();
         if claim.lease.reset {
             return Answer::LeaseLost;
@@ -82,7 +82,7 @@ impl Reference {
     }
 
     /// Returns the row that the product chose for this key, if it is allowed.
-    pub fn chosen_owner(&self, key: &str, allowed: &BTreeSet<String>) -> Option<String> {
+    pub(crate) fn chosen_owner(&self, key: &str, allowed: &BTreeSet<String>) -> Option<String> {
         self.actual_owners.get(key)?.intersection(allowed).next().cloned()
     }
 

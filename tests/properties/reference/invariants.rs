@@ -6,14 +6,14 @@ use crate::reference::{Content, Paste, Reference, Status, When};
 
 impl Reference {
     /// Returns the pastes that have not expired, and their content.
-    pub fn alive(&self) -> BTreeMap<String, u8> {
+    pub(crate) fn alive(&self) -> BTreeMap<String, u8> {
         let alive = self.pastes.iter().filter(|(_, paste)| !paste.has_expired());
         alive.filter_map(|(code, paste)| Some((code.clone(), paste.content_id?))).collect()
     }
 
     /// Returns what is left when all backoffs have ended and everything expired is gone. For
     /// scenarios with correct counts.
-    pub fn drained(&self) -> Self {
+    pub(crate) fn drained(&self) -> Self {
         let mut end = Self { uploads: self.uploads, ..Self::default() };
         end.objects = self.objects.intersection(&self.keys_kept_by_claims()).cloned().collect();
         for (code, paste) in &self.pastes {
@@ -34,7 +34,7 @@ impl Reference {
 
     /// Checks the invariants that hold at every moment of a scenario with correct counts: every
     /// count is right, every counted object exists, every object is known.
-    pub fn violations(&self) -> Vec<String> {
+    pub(crate) fn violations(&self) -> Vec<String> {
         let mut broken = Vec::new();
         for (content_id, content) in &self.content {
             if content.ref_count != self.reference_count(*content_id) || content.ref_count == 0 {

@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Reference {
-    pub fn put(&mut self, code: &str, content_id: u8, key: &str, expires: When) -> Answer {
+    pub(crate) fn put(&mut self, code: &str, content_id: u8, key: &str, expires: When) -> Answer {
         if let Some(paste) = self.pastes.get(code) {
             let content = paste.content_id.and_then(|content_id| self.content.get(&content_id));
             return put("duplicate", content.map(|content| &*content.key), true);
@@ -22,7 +22,7 @@ impl Reference {
         put("stored", Some(key), false)
     }
 
-    pub fn extend(&mut self, code: &str, expires: When, plain_update: bool) -> Answer {
+    pub(crate) fn extend(&mut self, code: &str, expires: When, plain_update: bool) -> Answer {
         let Some(paste) = self.pastes.get_mut(code).filter(|paste| paste.can_be_changed()) else {
             return Answer::Changed(false);
         };
@@ -34,7 +34,7 @@ impl Reference {
         Answer::Changed(true)
     }
 
-    pub fn expire_now(&mut self, code: &str) -> Answer {
+    pub(crate) fn expire_now(&mut self, code: &str) -> Answer {
         let now = self.tick();
         let changeable = self.pastes.get_mut(code).filter(|paste| paste.can_be_changed());
         let Some(paste) = changeable.filter(|paste| !paste.has_expired()) else {
@@ -46,7 +46,7 @@ impl Reference {
 
     /// Deletes the row outside the fleet, if it is still in this state. Its reference stays
     /// counted.
-    pub fn delete_row(&mut self, code: &str, found: Status) -> Answer {
+    pub(crate) fn delete_row(&mut self, code: &str, found: Status) -> Answer {
         let unchanged = self.pastes.get(code).is_some_and(|paste| paste.status == found);
         if unchanged {
             self.pastes.remove(code);
@@ -55,7 +55,7 @@ impl Reference {
     }
 
     /// Ends an open claim by hand, and leaves its rows alone.
-    pub fn end_by_hand(&mut self, id: i64, finished: bool) -> Answer {
+    pub(crate) fn end_by_hand(&mut self, id: i64, finished: bool) -> Answer {
         let claim = self.claim_mut(id);
         let open = claim.is_open();
         if open {
@@ -66,7 +66,7 @@ impl Reference {
     }
 
     /// Truncates the claims; their ids start again.
-    pub fn truncate_claims(&mut self) -> Answer {
+    pub(crate) fn truncate_claims(&mut self) -> Answer {
         self.claims.clear();
         for paste in self.pastes.values_mut() {
             if let Status::InProgress(Some(id)) = paste.status {

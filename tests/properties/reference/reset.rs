@@ -18,28 +18,28 @@ struct ContentRows {
 }
 
 impl Reference {
-    pub fn release(&mut self, id: i64) -> Answer {
+    pub(crate) fn release(&mut self, id: i64) -> Answer {
         Answer::Released(match self.claims[&id].is_open() {
             true => self.reset(id, false),
             false => Sweep::default(),
         })
     }
 
-    pub fn expire_lease(&mut self, id: i64) -> Answer {
+    pub(crate) fn expire_lease(&mut self, id: i64) -> Answer {
         let claim = self.claim_mut(id);
         claim.lease.expired = claim.is_open();
         Answer::Done
     }
 
     /// Makes these rows due at these times.
-    pub fn end_backoff(&mut self, due: &[(String, i64)]) -> Answer {
+    pub(crate) fn end_backoff(&mut self, due: &[(String, i64)]) -> Answer {
         for (code, at) in due {
             self.paste_mut(code).retry = When::Past(*at);
         }
         Answer::Done
     }
 
-    pub fn sweep(&mut self) -> Sweep {
+    pub(crate) fn sweep(&mut self) -> Sweep {
         let expired = self.claims.iter().filter(|(_, claim)| claim.lease.expired);
         let expired: Vec<i64> =
             expired.map(|(id, _)| *id).filter(|id| !self.locked_claims.contains(id)).collect();
@@ -89,7 +89,7 @@ impl Reference {
 
     /// Resets a row by hand, if it is still in this state. The pending key that its claim has for
     /// it is then recorded twice.
-    pub fn reset_by_hand(&mut self, code: &str, found: Status) -> Answer {
+    pub(crate) fn reset_by_hand(&mut self, code: &str, found: Status) -> Answer {
         let content_rows = self.content_rows();
         let claim = match found {
             Status::InProgress(Some(id)) => self.claims.get(&id),
@@ -120,7 +120,7 @@ impl Reference {
     }
 
     /// Resets all rows of the claim, with their pending object deletes if it was decremented.
-    pub fn reset(&mut self, id: i64, counts: bool) -> Sweep {
+    pub(crate) fn reset(&mut self, id: i64, counts: bool) -> Sweep {
         self.assign_pending_keys(id);
         let lease = self.claims[&id].lease.clone();
         let mut done = Sweep { claims: 1, ..Sweep::default() };

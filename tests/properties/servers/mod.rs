@@ -1,6 +1,6 @@
 //! The real servers and workers on which scenarios run, one after the other.
 
-pub mod observe;
+pub(crate) mod observe;
 mod owner;
 mod perform;
 
@@ -29,25 +29,25 @@ use crate::{
 };
 
 /// The error message of the owner's trigger.
-pub const TRIGGER_ERROR: &str = "keep this one";
+pub(crate) const TRIGGER_ERROR: &str = "keep this one";
 /// The `last_error` of a row whose content row is locked.
-pub const LOCKED: &str = "waits for its content row: another transaction has locked it";
+pub(crate) const LOCKED: &str = "waits for its content row: another transaction has locked it";
 /// The start of the scenario's clock: earlier than any time in a scenario.
 const CLOCK_START: &str = "SELECT date_trunc('second', now()) - interval '12 hours'";
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Returns the body that is stored for this content.
-pub fn text(content_id: u8) -> String {
+pub(crate) fn text(content_id: u8) -> String {
     format!("body {content_id}. ").repeat(usize::from(content_id) + 1)
 }
 
-pub fn size_bytes(content_id: u8) -> i64 {
+pub(crate) fn size_bytes(content_id: u8) -> i64 {
     i64::try_from(text(content_id).len()).expect("a short body")
 }
 
 /// What a worker knows about its claim.
 #[derive(Clone)]
-pub struct Batch {
+pub(crate) struct Batch {
     pub worker: Arc<Worker>,
     pub claim: Claim,
     pub decremented: Option<Decremented>,
@@ -56,7 +56,7 @@ pub struct Batch {
 
 /// How long the reset of a row waits for a locked content row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockWait {
+pub(crate) enum LockWait {
     /// Up to two seconds, as in production.
     TwoSeconds,
     /// Not at all, so that scenarios are fast.
@@ -64,7 +64,7 @@ pub enum LockWait {
 }
 
 /// The servers, workers and connections of all scenarios.
-pub struct Environment {
+pub(crate) struct Environment {
     pub world: World,
     pub s3: FaultyS3,
     pub workers: Vec<Arc<Worker>>,
@@ -82,7 +82,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    pub async fn build(lock_wait: LockWait) -> Self {
+    pub(crate) async fn build(lock_wait: LockWait) -> Self {
         let mut world = World::new().await;
         if lock_wait == LockWait::NoWait {
             // Sessions begin as if they had already waited.
@@ -119,7 +119,7 @@ impl Environment {
     }
 
     /// Converts a second of the scenario's clock to a time.
-    pub fn at(&self, when: When) -> Option<SystemTime> {
+    pub(crate) fn at(&self, when: When) -> Option<SystemTime> {
         match when {
             When::Unset => None,
             When::Past(second) => {
@@ -130,16 +130,16 @@ impl Environment {
         }
     }
 
-    pub fn content_id_of(&self, hash: &[u8]) -> u8 {
+    pub(crate) fn content_id_of(&self, hash: &[u8]) -> u8 {
         *self.hashes.get(hash).expect("a hash of the scenario")
     }
 
-    pub fn batch(&self, claim: i64) -> Batch {
+    pub(crate) fn batch(&self, claim: i64) -> Batch {
         self.batches.lock().expect("batches")[&claim].clone()
     }
 
     /// Removes everything of the scenario before, and inserts the initial state of this one.
-    pub async fn set(&mut self, initial: &Reference) {
+    pub(crate) async fn set(&mut self, initial: &Reference) {
         self.s3.set_mode(Mode::Normal);
         self.batches.lock().expect("batches").clear();
         self.world.seen.lock().expect("seen").clear();

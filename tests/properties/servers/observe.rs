@@ -36,7 +36,7 @@ const POSTPONE: &str = "UPDATE pastes SET retry_at = retry_at + interval '12 hou
 
 impl Environment {
     /// Reads the whole state. `objects`: the keys in the bucket, if no step can have changed them.
-    pub async fn observe(&self, objects: Option<BTreeSet<String>>) -> State {
+    pub(crate) async fn observe(&self, objects: Option<BTreeSet<String>>) -> State {
         let db = &self.world.db;
         let objects = async {
             match objects {
@@ -111,7 +111,7 @@ impl Environment {
     }
 
     /// Postpones new backoffs, and returns how long each was, as a range of seconds.
-    pub async fn postpone_backoffs(
+    pub(crate) async fn postpone_backoffs(
         &self,
         since: std::time::SystemTime,
     ) -> BTreeMap<String, std::ops::RangeInclusive<f64>> {
@@ -121,7 +121,7 @@ impl Environment {
     }
 
     /// Returns the rows that have each pending key.
-    pub async fn pending_rows(&self) -> BTreeMap<String, BTreeSet<String>> {
+    pub(crate) async fn pending_rows(&self) -> BTreeMap<String, BTreeSet<String>> {
         let pending = "SELECT pending_s3_key, array_agg(short_code) FROM pastes
                      WHERE pending_s3_key IS NOT NULL GROUP BY pending_s3_key";
         let rows = self.world.db.query(pending, &[]).await.expect("pending keys");
@@ -131,7 +131,7 @@ impl Environment {
     }
 
     /// Reads Postgres' clock.
-    pub async fn moment(&self) -> std::time::SystemTime {
+    pub(crate) async fn moment(&self) -> std::time::SystemTime {
         let row = self.world.db.query_one("SELECT clock_timestamp()", &[]).await;
         row.expect("clock").get(0)
     }
@@ -162,7 +162,7 @@ fn last_error(error: Option<&str>) -> LastError {
 }
 
 /// Lists the differences, each as a line.
-pub fn differences(expected: &State, found: &State) -> Vec<String> {
+pub(crate) fn differences(expected: &State, found: &State) -> Vec<String> {
     let mut lines = Vec::new();
     differ("paste", &expected.pastes, &found.pastes, &mut lines);
     differ("content", &expected.content, &found.content, &mut lines);
@@ -189,7 +189,8 @@ fn differ<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
         match (expected.get(name), found.get(name)) {
             (Some(value), Some(other)) if value == other => {}
             (Some(value), Some(other)) => {
-                lines.push(format!("{what} {name:?} is     {other:?}\n    and should be {value:?}"))
+                lines
+                    .push(format!("{what} {name:?} is     {other:?}\n    and should be {value:?}"));
             }
             (Some(value), None) => {
                 lines.push(format!("{what} {name:?} is missing; should be {value:?}"));

@@ -13,11 +13,11 @@ use crate::{
     support::{database::WORKER, hash},
 };
 
-pub const FINISH: &str = "WITH ended AS (
+pub(super) const FINISH: &str = "WITH ended AS (
         UPDATE deletion_claims SET finished_at = now()
         WHERE id = $1 AND finished_at IS NULL AND reset_at IS NULL RETURNING 1)
      SELECT count(*) > 0 FROM ended";
-pub const RESET: &str = "WITH ended AS (
+pub(super) const RESET: &str = "WITH ended AS (
         UPDATE deletion_claims SET reset_at = now()
         WHERE id = $1 AND finished_at IS NULL AND reset_at IS NULL RETURNING 1)
      SELECT count(*) > 0 FROM ended";
@@ -44,7 +44,7 @@ const PLAIN: &str = "INSERT INTO pastes (short_code, expires_at) VALUES ('plain'
 
 impl Environment {
     /// Empties the tables, and creates the owner's trigger if there is one.
-    pub async fn set_owner(&self, owner: Option<OwnerTrigger>) {
+    pub(crate) async fn set_owner(&self, owner: Option<OwnerTrigger>) {
         let empty = "DROP TRIGGER IF EXISTS owner ON pastes;
                      TRUNCATE pastes, content, deletion_claims RESTART IDENTITY";
         self.world.run_sql(empty).await;
@@ -73,13 +73,13 @@ impl Environment {
         self.world.run_sql(&trigger).await;
     }
 
-    pub async fn drop_owner_trigger(&self) -> Answer {
+    pub(crate) async fn drop_owner_trigger(&self) -> Answer {
         self.world.run_sql("DROP TRIGGER IF EXISTS owner ON pastes").await;
         Answer::Done
     }
 
     /// Retries after deadlocks: a reset by hand can deadlock with the end of the row's claim.
-    pub async fn reset_by_hand(&self, slot: usize, code: &str, found: Status) -> Answer {
+    pub(crate) async fn reset_by_hand(&self, slot: usize, code: &str, found: Status) -> Answer {
         let claim = match found {
             Status::InProgress(claim) => claim,
             Status::UnknownClaim(claim) => Some(claim),
@@ -93,7 +93,7 @@ impl Environment {
         }
     }
 
-    pub async fn delete_row(&self, slot: usize, code: &str, found: Status) -> Answer {
+    pub(crate) async fn delete_row(&self, slot: usize, code: &str, found: Status) -> Answer {
         let (status, claim) = match found {
             Status::NotExpired => ("NOT_EXPIRED", None),
             Status::InProgress(claim) => ("DELETION_IN_PROGRESS", claim),
@@ -104,14 +104,14 @@ impl Environment {
     }
 
     /// The workers of these claims count as dead.
-    pub async fn truncate_claims(&self) -> Answer {
+    pub(crate) async fn truncate_claims(&self) -> Answer {
         self.world.run_sql(TRUNCATE_CLAIMS).await;
         self.batches.lock().expect("batches").clear();
         Answer::Done
     }
 
     /// Runs the step while another transaction locks the content row.
-    pub async fn while_locked(&self, content_id: u8, step: &Step) -> Answer {
+    pub(crate) async fn while_locked(&self, content_id: u8, step: &Step) -> Answer {
         self.lock_holder.batch_execute("BEGIN").await.expect("begin");
         self.lock_holder
             .query(LOCK_CONTENT, &[&hash(&text(content_id))])

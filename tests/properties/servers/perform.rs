@@ -36,7 +36,7 @@ const EXTEND: &str = "WITH extended AS (
 
 impl Environment {
     /// Performs the step. `slot` numbers the concurrent steps of a round.
-    pub async fn perform(&self, step: &Step, slot: usize) -> Answer {
+    pub(crate) async fn perform(&self, step: &Step, slot: usize) -> Answer {
         let performing = async {
             match step {
                 Step::Claim { worker, size, busy, after } => {
@@ -245,7 +245,7 @@ impl Environment {
         Answer::Put { outcome: row.get("outcome"), key: row.get("s3_key"), dropped }
     }
 
-    pub async fn execute(
+    pub(crate) async fn execute(
         &self,
         slot: usize,
         sql: &str,
@@ -257,7 +257,7 @@ impl Environment {
         }
     }
 
-    pub async fn change(
+    pub(crate) async fn change(
         &self,
         slot: usize,
         sql: &str,

@@ -21,14 +21,14 @@ use tokio::{
 };
 
 use self::answers::{cut, failure, keys_in, refusal, verdicts, xml};
-pub use self::mode::Mode;
+pub(crate) use self::mode::Mode;
 use super::{World, invariants::Store};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Counts keys and calls by what happened to them.
 #[derive(Default)]
-pub struct Stats {
+pub(crate) struct Stats {
     /// Keys that [`Store::watch_deletion`] checked before they were deleted.
     pub watched: AtomicU64,
     /// Keys that were deleted after the caller had given up.
@@ -42,7 +42,7 @@ pub struct Stats {
 }
 
 #[derive(Clone)]
-pub struct FaultyS3 {
+pub(crate) struct FaultyS3 {
     pub url: String,
     mode: Arc<Mutex<Mode>>,
     /// The mode that the next probe starts.
@@ -58,12 +58,12 @@ pub struct FaultyS3 {
 }
 
 impl FaultyS3 {
-    pub async fn start(world: &World, mode: Mode) -> Self {
+    pub(crate) async fn start(world: &World, mode: Mode) -> Self {
         Self::in_front_of(world.store(), mode).await
     }
 
     /// Starts it in front of a store. [`Store::watch_deletion`] checks every deletion.
-    pub async fn in_front_of(store: Store, mode: Mode) -> Self {
+    pub(crate) async fn in_front_of(store: Store, mode: Mode) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let ((calls, _), (probes, _)) = (watch::channel(0), watch::channel(0));
@@ -89,50 +89,50 @@ impl FaultyS3 {
         server
     }
 
-    pub fn set_mode(&self, mode: Mode) {
+    pub(crate) fn set_mode(&self, mode: Mode) {
         *self.odds.lock().expect("odds") = None;
         *self.mode.lock().expect("mode") = mode;
     }
 
     /// Sets the mode right after the next probe, with which every run begins: no call to delete an
     /// object comes in between.
-    pub fn set_mode_after_probe(&self, mode: Mode) {
+    pub(crate) fn set_mode_after_probe(&self, mode: Mode) {
         *self.next.lock().expect("next") = Some(mode);
     }
 
     /// Sets the mode for a share of the calls; the others get [`Mode::Normal`].
-    pub fn sometimes(&self, share: f64, seed: u64, mode: Mode) {
+    pub(crate) fn sometimes(&self, share: f64, seed: u64, mode: Mode) {
         *self.mode.lock().expect("mode") = mode;
         *self.odds.lock().expect("odds") = Some((share, fastrand::Rng::with_seed(seed)));
     }
 
     /// Answers all held calls, and holds no later ones.
-    pub fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         self.set_mode(Mode::Normal);
         self.go.notify_waiters();
     }
 
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         *self.calls.borrow()
     }
 
     /// Waits until this many DeleteObjects calls named an object of the test (probes do not count).
-    pub async fn called(&self, times: usize) {
+    pub(crate) async fn called(&self, times: usize) {
         at_least(&self.calls, times).await;
     }
 
     /// How many calls only probed whether deleting works.
-    pub fn probes(&self) -> usize {
+    pub(crate) fn probes(&self) -> usize {
         *self.probes.borrow()
     }
 
     /// Waits for this many probes.
-    pub async fn probed(&self, times: usize) {
+    pub(crate) async fn probed(&self, times: usize) {
         at_least(&self.probes, times).await;
     }
 
     /// Waits until every late and repeated deletion has happened.
-    pub async fn resolved(&self) {
+    pub(crate) async fn resolved(&self) {
         while self.stats.pending.load(Relaxed) > 0 {
             sleep(Duration::from_millis(20)).await;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[derive(Clone)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Deletes, but refuses keys that contain `text`, with this error code.
     Refusing { text: String, code: &'static str },
     /// Deletes, but refuses keys that contain `text`, with this error message.

@@ -22,6 +22,7 @@ pub enum ClaimError {
     /// The database was bound to another bucket while this worker ran.
     #[error(transparent)]
     Bucket(#[from] OtherBucket),
+    /// A column of pastes was altered while this worker ran.
     #[error("claiming failed: {0}")]
     Unreadable(#[from] Unreadable),
     /// Fewer rows are marked than were picked: a claim row by row finds out which.
@@ -30,6 +31,7 @@ pub enum ClaimError {
          some of them"
     )]
     Swallowed,
+    /// Marked rows have another time than their claim.
     #[error(
         "claiming failed: a trigger on pastes changes deletion_initiated_at, which a claim needs to \
          recognise its rows; drop the trigger, or exclude that column from it"
@@ -41,6 +43,7 @@ pub enum ClaimError {
     /// Not one paste can be marked.
     #[error("claiming failed: {0}")]
     Database(DatabaseFault),
+    /// Redis is unavailable, and the settings require the lock. Nothing was tried in Postgres.
     #[error("claiming failed: Redis is unavailable ({0}), and lock.when_unavailable is \"wait\"")]
     NoLock(LockError),
 }

@@ -47,7 +47,7 @@ pub(in crate::worker) enum Found {
 impl ClaimStep {
     /// Claims a few pastes that came due last and never failed. Takes no Redis lock: other claims
     /// start at the other end of the backlog.
-    pub async fn newest_due(&self) -> Result<Option<Claim>, ClaimError> {
+    pub(crate) async fn newest_due(&self) -> Result<Option<Claim>, ClaimError> {
         let mut client = self.pool.get().await?;
         match self.claim_among(&mut client, NEWEST, &[&NEWEST_TRIED, &0]).await? {
             Found::Claim(claim) => Ok(Some(claim)),

@@ -40,12 +40,12 @@ pub(in crate::worker) struct MissingContent {
 }
 
 impl MissingContent {
-    pub fn new(tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(tally: Arc<Tally>) -> Self {
         Self { batches: Mutex::default(), tally, is_ignored: AtomicBool::new(false) }
     }
 
     /// Turns this brake off for the run, or on.
-    pub fn ignore(&self, is_ignored: bool) {
+    pub(crate) fn ignore(&self, is_ignored: bool) {
         self.is_ignored.store(is_ignored, Ordering::Release);
     }
 
@@ -59,7 +59,7 @@ impl MissingContent {
     }
 
     /// Stops the run before the commit when too much is missing.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         claim: &Claim,
         plan: &Plan,

@@ -51,7 +51,7 @@ pub(in crate::worker) struct Content {
 }
 
 impl Content {
-    pub fn new(
+    pub(crate) fn new(
         row: &Row,
         references: &References<'_>,
         taken_away: &HashSet<String>,
@@ -80,35 +80,35 @@ impl Content {
     }
 
     /// The count without the references of this batch.
-    pub fn left(&self) -> i64 {
+    pub(crate) fn left(&self) -> i64 {
         self.ref_count - i64::from(self.references)
     }
 
     /// By its count, this batch has the last references.
-    pub fn loses_its_last(&self) -> bool {
+    pub(crate) fn loses_its_last(&self) -> bool {
         self.left() <= 0
     }
 
     /// Returns whether the count allows the delete, if no other paste references the content.
     /// Content that is newer than the claim is recounted instead, unless its `created_at` is in the
     /// future: then nearly all of it is old, and recounting it made a night seven times as long.
-    pub fn may_be_deleted(&self) -> bool {
+    pub(crate) fn may_be_deleted(&self) -> bool {
         self.loses_its_last() && (!self.is_newer || self.is_from_the_future)
     }
 
     /// Returns whether the tables were consulted for this content, so that it is deleted or set to
     /// the recount instead of being subtracted from.
-    pub fn is_checked(&self) -> bool {
+    pub(crate) fn is_checked(&self) -> bool {
         self.loses_its_last() || self.is_newer || self.has_taken_away
     }
 
     /// By its count, or by a recount, and by the tables, no other paste references it.
-    pub fn is_unreferenced(&self) -> bool {
+    pub(crate) fn is_unreferenced(&self) -> bool {
         self.is_checked() && self.other_references == 0
     }
 
     /// The count disagrees with the tables.
-    pub fn drifted(&self) -> bool {
+    pub(crate) fn drifted(&self) -> bool {
         self.left() < 0 || (self.is_checked() && self.other_references != self.left())
     }
 }
@@ -128,7 +128,7 @@ pub(in crate::worker) struct Plan {
 
 impl Plan {
     /// Takes a content row out of the plan; all pastes of the batch that reference it leave the batch.
-    pub fn take_out(
+    pub(crate) fn take_out(
         &mut self,
         hash: &[u8],
         references: &References<'_>,
@@ -146,7 +146,7 @@ impl Plan {
         }));
     }
 
-    pub fn decremented(self) -> Decremented {
+    pub(crate) fn decremented(self) -> Decremented {
         let drift = self.missing + self.contents.iter().filter(|content| content.drifted()).count();
         let unreferenced: Vec<Content> =
             self.contents.into_iter().filter(Content::is_unreferenced).collect();
