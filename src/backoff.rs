@@ -53,16 +53,12 @@ pub(crate) fn jittered(whole: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use proptest::{prelude::*, test_runner::RngSeed};
+    use proptest::prelude::*;
 
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            rng_seed: RngSeed::Fixed(0),
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::same_cases())]
 
         #[test]
         fn a_pause_is_between_half_and_all_of_what_it_is_meant_to_be(ms in 0..100_000_000_u64) {

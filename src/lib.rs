@@ -42,3 +42,13 @@ mod printable;
 pub mod problem;
 pub mod shutdown;
 pub mod telemetry;
+
+/// Makes a property test check the same random cases in every run.
+#[cfg(test)]
+fn same_cases() -> proptest::test_runner::Config {
+    proptest::test_runner::Config {
+        rng_seed: proptest::test_runner::RngSeed::Fixed(0),
+        failure_persistence: None,
+        ..proptest::test_runner::Config::default()
+    }
+}

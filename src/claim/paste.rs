@@ -46,7 +46,7 @@ pub fn must_run_alone(batch_size: u32, class: i16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::{prelude::*, test_runner::RngSeed};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -59,11 +59,7 @@ mod tests {
         assert!(!must_run_alone(1, 0));
     }
     proptest! {
-        #![proptest_config(ProptestConfig {
-            rng_seed: RngSeed::Fixed(0),
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(crate::same_cases())]
 
         #[test]
         fn a_row_runs_alone_exactly_when_its_share_of_the_batch_is_one_or_less(

@@ -8,23 +8,27 @@ use crate::support::{
     proxy::{Proxy, address_of},
     *,
 };
-use paste_cleanup::{claim::Claim, worker::Worker};
+use paste_cleanup::{claim::Claim, config::Settings, worker::Worker};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
 const HEARTBEAT: Duration = Duration::from_millis(200);
+
+/// A worker that sends heartbeats often, on this S3.
+async fn worker_with_heartbeats(world: &World, s3: &FaultyS3) -> Arc<Worker> {
+    let set = |settings: &mut Settings| {
+        settings.s3.endpoint = Some(s3.url.clone());
+        settings.worker.heartbeat_interval = HEARTBEAT;
+    };
+    world.worker_with(set).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_heartbeat_keeps_a_slow_batch_alive_past_stuck_after() {
     let world = World::new().await;
     world.put("slow", "a", Ago(60.0)).await;
     let s3 = FaultyS3::start(&world, Mode::Holding).await;
-    let worker = world
-        .worker_with(|settings| {
-            settings.s3.endpoint = Some(s3.url.clone());
-            settings.worker.heartbeat_interval = HEARTBEAT;
-        })
-        .await;
+    let worker = worker_with_heartbeats(&world, &s3).await;
     let running = tokio::spawn(async move { drain(&worker).await });
     s3.called(1).await;
     let renewed = "SELECT heartbeat_at > now() - interval '1 hour' FROM deletion_claims";
@@ -137,12 +141,7 @@ async fn a_batch_whose_claim_was_reset_is_dropped_at_once() {
     let world = World::new().await;
     world.put("a", "a", Ago(60.0)).await;
     let s3 = FaultyS3::start(&world, Mode::Holding).await;
-    let worker = world
-        .worker_with(|settings| {
-            settings.s3.endpoint = Some(s3.url.clone());
-            settings.worker.heartbeat_interval = HEARTBEAT;
-        })
-        .await;
+    let worker = worker_with_heartbeats(&world, &s3).await;
     let open = Arc::clone(&worker);
     let running = tokio::spawn(async move { drain(&worker).await });
     s3.called(1).await;

@@ -1,7 +1,7 @@
 //! Columns that their owner alters while a worker runs, and values that the writer's contract never
 //! stores.
 
-use super::{assert_deleted, run};
+use super::{assert_deleted, assert_drained_after_backoff, run};
 use crate::support::{mid_run::run_with_change, *};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,9 +86,7 @@ async fn negative_attempts_count_as_zero() {
     assert_eq!(world.sweep().await.reset.rows, 3);
     let counted = "SELECT count(*) FROM pastes WHERE attempts = 1 AND retry_at > now()";
     assert_eq!(world.count(counted).await, 3, "their first attempt");
-    world.end_backoff().await;
-    assert_eq!(run(&world).await.code(), 0);
-    world.assert_drained().await;
+    assert_drained_after_backoff(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,9 +116,7 @@ async fn a_refused_object_whose_paste_was_deleted_becomes_pending_on_another_pas
     assert_eq!((finished.rows, finished.gone, finished.failed.len()), (0, 1, 1));
     let pending = "SELECT pending_s3_key FROM pastes WHERE short_code = 'other'";
     assert_eq!(world.text(pending).await, Some(key));
-    world.end_backoff().await;
-    assert_eq!(run(&world).await.code(), 0);
-    world.assert_drained().await;
+    assert_drained_after_backoff(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,9 +170,7 @@ async fn a_refused_object_whose_paste_is_locked_strands_no_other_paste() {
     assert_eq!(world.count(reset).await, 2);
     holding.rollback().await.expect("let go");
     assert_eq!((world.sweep().await.stranded, world.count(reset).await), (1, 3));
-    world.end_backoff().await;
-    assert_eq!(run(&world).await.code(), 0);
-    world.assert_drained().await;
+    assert_drained_after_backoff(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +184,5 @@ async fn a_refused_object_whose_paste_cannot_be_updated_strands_no_other_paste()
     assert_eq!((finished.rows, finished.failed.len()), (0, 3));
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
     assert_eq!(world.sweep().await.stranded, 1);
-    world.end_backoff().await;
-    assert_eq!(run(&world).await.code(), 0);
-    world.assert_drained().await;
+    assert_drained_after_backoff(&world).await;
 }

@@ -46,6 +46,13 @@ fn assert_deleted(ended: &process::Ended, pastes: usize) {
     assert_eq!((ended.code(), deleted), (0, &pastes.into()), "{}", ended.stderr());
 }
 
+/// Asserts that a run deletes all that is left, once the failed pastes are due again.
+async fn assert_drained_after_backoff(world: &World) {
+    world.end_backoff().await;
+    assert_eq!(run(world).await.code(), 0);
+    world.assert_drained().await;
+}
+
 /// Asserts that the run was not drained, because it left stranded pastes of which this is the first.
 #[track_caller]
 fn assert_stranded(ended: &process::Ended, pastes: usize, first: &str) {

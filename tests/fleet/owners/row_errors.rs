@@ -22,9 +22,7 @@ async fn assert_only_these_fail(raise: &str, counts: bool) {
         "SELECT count(*) FROM pastes WHERE content_hash IS NULL AND retry_at IS NOT NULL";
     assert_eq!(world.count(backing_off).await, 30, "{raise}");
     world.run_sql("DROP TRIGGER owners_trigger ON pastes").await;
-    world.end_backoff().await;
-    assert_eq!(run(&world).await.code(), 0);
-    world.assert_drained().await;
+    assert_drained_after_backoff(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,9 +96,7 @@ async fn a_revoked_right_is_reported_once_and_costs_no_attempt() {
     let claimed = "SELECT count(*) FROM pastes WHERE deletion_status <> 'NOT_EXPIRED'";
     assert_eq!(world.count(claimed).await, 0);
     world.run_sql("GRANT DELETE ON pastes TO cleanup_worker").await;
-    world.end_backoff().await;
-    assert_eq!(run(&world).await.code(), 0);
-    world.assert_drained().await;
+    assert_drained_after_backoff(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
