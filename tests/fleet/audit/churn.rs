@@ -162,6 +162,10 @@ async fn erase(world: Arc<World>, stop: CancellationToken) {
             running.signal(Signal::KILL);
         }
         running.end().await;
+        // A statement of a killed worker may go on, and is a sign of life until its lease expires.
+        let gone = "SELECT count(*) = 0 FROM pg_stat_activity
+                    WHERE datname = current_database() AND usename = 'suite_worker'";
+        world.until("its sessions have ended", gone).await;
         reset_the_dead(&world).await;
     }
 }
