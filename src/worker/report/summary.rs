@@ -205,8 +205,11 @@ impl Phases {
 impl Summary {
     /// Turns a run that left nothing due into a failed one.
     pub(in crate::worker) fn fail_if_drained(&mut self, reason: String) {
-        if matches!(self.stopped_because, StoppedBecause::Drained | StoppedBecause::Stranded) {
-            (self.stopped_because, self.error) = (StoppedBecause::Failed, Some(reason));
+        match self.stopped_because {
+            StoppedBecause::Drained | StoppedBecause::DeadWorker | StoppedBecause::Stranded => {
+                self.fail(reason);
+            }
+            _ => {}
         }
     }
 

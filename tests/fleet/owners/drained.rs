@@ -33,6 +33,21 @@ async fn a_run_is_not_drained_while_a_dead_worker_holds_expired_pastes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_paste_that_failed_fails_the_run_although_a_dead_worker_holds_others() {
+    let world = World::new().await;
+    world.put_many(30, 30).await;
+    let dead = world.worker().await;
+    claim_some(&dead, 20).await;
+    world.expire_leases(600.0).await;
+    let refused = "IF OLD.short_code = 'p00000025' THEN RAISE EXCEPTION 'refused'; END IF;
+                   RETURN OLD;";
+    trigger(&world, "BEFORE DELETE ON pastes FOR EACH ROW", refused).await;
+    let ended = run(&world).await;
+    ended.assert_refused(1, &["1 paste could not be deleted", "has claimed 20 pastes"]);
+    assert_eq!(ended.json()["rows_deleted"], 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_drained_while_live_workers_hold_claims() {
     let world = World::new().await;
     world.put_many(30, 30).await;
