@@ -19,9 +19,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates a problem from two clauses, neither with a full stop.
+    /// Creates a problem from two clauses. The first may end with the full stop of a server's message.
     pub fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { problem: problem.into(), remedy: remedy.into() }
+        let problem: String = problem.into();
+        Self { problem: problem.trim_end_matches('.').to_string(), remedy: remedy.into() }
     }
 
     /// Joins the problems, and the remedies, of several.

@@ -33,11 +33,20 @@ pub enum Failure {
     #[error("Redis did not answer within the last {COOLDOWN:?}, and is tried again after that")]
     CoolingDown,
     /// No connection could be opened, or none of the pool was free.
-    #[error("{}", printable(&.0.to_string()))]
+    #[error("{}", no_connection(.0))]
     NoConnection(PoolError),
     /// Redis refused the command, or did not answer it.
     #[error("{}", printable(&.0.to_string()))]
     Command(RedisError),
+}
+
+/// Returns the cause without the words of the pool.
+fn no_connection(error: &PoolError) -> String {
+    match error {
+        PoolError::Backend(error) => printable(&error.to_string()),
+        PoolError::Timeout(_) => format!("no answer within {TIMEOUT:?}"),
+        error => printable(&error.to_string()),
+    }
 }
 
 impl Failure {

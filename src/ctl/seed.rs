@@ -39,8 +39,8 @@ const WRITERS: usize = 16;
 const DAY_S: f64 = 86_400.0;
 /// 20,000 pastes take half a minute.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
-/// An upload that fails is retried for this long.
-const UPLOAD_WITHIN: Duration = Duration::from_secs(5);
+/// An upload that fails is retried for this long; longer than a request that is not answered.
+const UPLOAD_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Args, Debug)]
 pub(super) struct Seed {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     postgres::{describe, remedy},
+    printable::printable,
     problem::Problem,
 };
 
@@ -49,7 +50,7 @@ pub enum MigrateError {
         holders: String,
     },
     /// A step failed for another reason than a lock.
-    #[error("migration step `{step}` failed: {}; fix the cause, then run `cleanupctl migrate` again", describe(.cause))]
+    #[error("migration step `{step}` failed: {}; fix the cause, then run `cleanupctl migrate` again", in_detail(.cause))]
     Step {
         /// The title of the step, from its line `-- step: …`.
         step: String,
@@ -65,13 +66,20 @@ pub enum MigrateError {
         index: String,
     },
     /// Something that is not a step failed, such as the lock or a check.
-    #[error("could not {doing}: {}", describe(.cause))]
+    #[error("could not {doing}: {}", in_detail(.cause))]
     Postgres {
         /// What was tried: the rest of a sentence that begins with "could not".
         doing: &'static str,
         /// The error of the statement.
         cause: tokio_postgres::Error,
     },
+}
+
+/// Returns an error with Postgres' detail, which names the row or the object that is in the way.
+fn in_detail(error: &tokio_postgres::Error) -> String {
+    let detail = error.as_db_error().and_then(|refusal| refusal.detail());
+    let detail = detail.map(|detail| format!(" ({})", printable(detail))).unwrap_or_default();
+    format!("{}{detail}", describe(error))
 }
 
 impl MigrateError {

@@ -57,7 +57,7 @@ pub enum ObjectsError {
         /// Why: none were found, or a source of credentials failed.
         reason: String,
     },
-    /// S3 refuses the action: invalid credentials, a missing right, or a request it rejects.
+    /// S3 refuses the action: invalid credentials, or a missing right.
     Denied {
         /// The bucket that the settings name.
         bucket: String,
@@ -75,12 +75,23 @@ pub enum ObjectsError {
         /// The region that the store expects, if its answer names one.
         region: Option<String>,
     },
-    /// The store does not accept DeleteObjects, or not this checksum.
+    /// The store does not know the action; for a delete: not DeleteObjects, or not this checksum.
     Unsupported {
         /// The bucket that the settings name.
         bucket: String,
         /// What S3 answered.
         reason: String,
+        /// The action that the store does not know.
+        action: Action,
+    },
+    /// The store finds a mistake in the request itself.
+    Rejected {
+        /// The bucket that the settings name.
+        bucket: String,
+        /// What S3 answered.
+        reason: String,
+        /// What was requested.
+        action: Action,
     },
     /// S3 does not answer, throttles, or fails for every key: an outage.
     Unavailable {
@@ -100,6 +111,7 @@ impl ObjectsError {
             | Self::Denied { reason, .. }
             | Self::WrongRegion { reason, .. }
             | Self::Unsupported { reason, .. }
+            | Self::Rejected { reason, .. }
             | Self::Unavailable { reason, .. } => reason,
         }
     }
@@ -115,8 +127,14 @@ impl ObjectsError {
                 "bucket {bucket:?} is in another region than the one that requests are signed for: \
                  {reason}"
             ),
-            Self::Unsupported { bucket, reason } => {
+            Self::Unsupported { bucket, reason, action: Action::Delete } => {
                 format!("S3 does not accept DeleteObjects in bucket {bucket:?}: {reason}")
+            }
+            Self::Unsupported { bucket, reason, action } => {
+                format!("S3 does not support to {} bucket {bucket:?}: {reason}", action.words())
+            }
+            Self::Rejected { bucket, reason, action } => {
+                format!("S3 rejects the request to {} bucket {bucket:?}: {reason}", action.words())
             }
             Self::Unavailable { bucket, reason } => {
                 format!("S3 is unavailable for bucket {bucket:?}: {reason}")
@@ -138,8 +156,12 @@ impl ObjectsError {
             Self::WrongRegion { region, .. } => {
                 format!("set AWS_REGION={}", region.as_deref().unwrap_or("(the bucket's region)"))
             }
-            Self::Unsupported { .. } => {
+            Self::Unsupported { action: Action::Delete, .. } => {
                 "try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` shows which checksum works)"
+                    .into()
+            }
+            Self::Unsupported { .. } | Self::Rejected { .. } => {
+                "check AWS_ENDPOINT_URL and s3.path_style; ops/COMPATIBILITY.md lists the stores"
                     .into()
             }
             Self::Unavailable { .. } => S3_REMEDY.into(),
@@ -170,13 +192,12 @@ impl Objects {
         let bucket = self.bucket.clone();
         match error {
             CallError::NoBucket => ObjectsError::NoBucket { bucket },
-            CallError::Denied(reason) | CallError::Rejected(reason) => {
-                ObjectsError::Denied { bucket, reason, action }
-            }
+            CallError::Denied(reason) => ObjectsError::Denied { bucket, reason, action },
+            CallError::Rejected(reason) => ObjectsError::Rejected { bucket, reason, action },
             CallError::WrongRegion { reason, region } => {
                 ObjectsError::WrongRegion { bucket, reason, region }
             }
-            CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason },
+            CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason, action },
             CallError::Retry { why, reason } => self.failed_later(why, reason),
         }
     }
@@ -193,5 +214,24 @@ impl Objects {
 
     pub(super) fn unavailable(&self, reason: impl Into<String>) -> ObjectsError {
         ObjectsError::Unavailable { bucket: self.bucket.clone(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_delete_that_is_not_supported_may_need_another_checksum() {
+        let unsupported = |action| {
+            let (bucket, reason) = ("b".to_string(), "S3 501 NotImplemented".to_string());
+            ObjectsError::Unsupported { bucket, reason, action }.to_string()
+        };
+        assert!(unsupported(Action::Delete).contains("CLEANUP_S3_CHECKSUM=md5"));
+        let versions = unsupported(Action::ReadVersioning);
+        assert!(
+            !versions.contains("DeleteObjects") && !versions.contains("CHECKSUM"),
+            "{versions}"
+        );
     }
 }

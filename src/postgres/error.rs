@@ -15,7 +15,7 @@ pub enum PgError {
     #[error("{}", describe(.0))]
     Backend(Error),
     /// No answer within this time. The statement may have been executed nevertheless.
-    #[error("Postgres did not answer within {} s", .0.as_secs())]
+    #[error("Postgres did not answer within {} s", .0.as_secs_f64())]
     NoAnswer(Duration),
     /// Opening a connection took too long.
     #[error("could not connect to Postgres in time")]

@@ -74,6 +74,9 @@ impl Target {
         if !url.contains("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
+        if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
+            return Err(invalid_url(": all programs write; remove target_session_attrs=read-only"));
+        }
         let schema = settings.postgres_schema().map(str::to_string);
         let options = session::options(config.get_options(), schema.as_deref());
         config.options(options);

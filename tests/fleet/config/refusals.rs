@@ -37,6 +37,13 @@ async fn an_unknown_variable_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_url_that_asks_for_a_read_only_server_is_refused() {
+    let url = "postgres://127.0.0.1:1/pastes?target_session_attrs=read-only";
+    let run = worker(&["run"]).env("CLEANUP_POSTGRES_URL", url);
+    assert_usage(run, &["all programs write", "target_session_attrs"]).await;
+}
+
+#[tokio::test]
 async fn a_file_that_does_not_exist_is_refused_by_name() {
     let run = worker(&["run", "--config", "/nowhere/cleanup.toml"]);
     assert_usage(run, &["/nowhere/cleanup.toml"]).await;
