@@ -56,8 +56,8 @@ found and, unless it is ok, the remedy. Changes nothing.
 Connect with the login of your workers: the check `rights` tests what that
 login may do. Some checks need pg_monitor to see other sessions and standbys.
 
-Exit codes: 0 no failure (perhaps warnings); 1 at least one failure;
-2 usage or config error.
+Exit codes: 0 no failure (perhaps warnings); 1 at least one failure, also a
+missing setting; 2 usage error, or settings that cannot be read.
 
 Examples:
   cleanupctl doctor        before the first run, and after every change

@@ -136,8 +136,11 @@ impl Reset {
 }
 
 fn show(done: &Done) -> String {
-    let claims: Vec<String> = done.claims.iter().map(ToString::to_string).collect();
-    let mut parts = vec![format!("{} due again", counted(done.pastes, "paste"))];
+    let mut claims = done.claims.clone();
+    claims.sort_unstable();
+    let names: Vec<String> = claims.iter().map(ToString::to_string).collect();
+    let noun = if names.len() == 1 { "claim" } else { "claims" };
+    let mut parts = vec![format!("{} reset", counted(done.pastes, "paste"))];
     if done.dead_letters > 0 {
         parts.push(counted(done.dead_letters, "dead letter"));
     }
@@ -147,7 +150,7 @@ fn show(done: &Done) -> String {
             thousands(done.left)
         ));
     }
-    format!("reset claim {}: {}", claims.join(", "), parts.join(", "))
+    format!("reset {noun} {}: {}", names.join(", "), parts.join(", "))
 }
 
 /// Takes a UUID or its first digits, with or without hyphens.

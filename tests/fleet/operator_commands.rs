@@ -139,7 +139,7 @@ async fn an_operator_resets_the_claim_of_a_dead_worker_and_its_zombie_is_fenced_
     let id = claim.fence.claim.to_string();
     let ended = ctl(&world, &["reset", &id]).await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
-    assert!(ended.stdout().contains("10 pastes due again"), "{}", ended.stdout());
+    assert!(ended.stdout().contains("10 pastes reset"), "{}", ended.stdout());
     let lost = zombie.finish(&claim, &Default::default(), &Default::default()).await;
     assert!(lost.is_err(), "the zombie finished its batch");
     world.assert_consistent().await;

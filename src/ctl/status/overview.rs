@@ -32,8 +32,9 @@ pub(super) struct Overview {
     pub snapshot: Snapshot,
     /// Expired pastes in progress without an open claim, which no sweep could reset.
     pub stranded: i64,
-    /// Pastes deleted per second over the last minute.
+    /// Pastes deleted per second, over the time of the last minute in which workers had claims.
     pub rate: f64,
+    /// When the backlog is drained at that rate; `None` while no worker is running.
     pub drained_in_s: Option<f64>,
     pub workers: Vec<OpenWorker>,
     pub runs: Vec<Run>,
@@ -73,6 +74,13 @@ pub(super) struct Run {
     pub waiting_for: Option<String>,
 }
 
+impl Run {
+    /// Returns whether its worker has sent a heartbeat within the last three intervals.
+    pub(super) fn is_running(&self) -> bool {
+        self.state == "running"
+    }
+}
+
 /// Reads the overview; well under a second on any table.
 pub(super) async fn read(client: &mut Client, settings: &Settings) -> Result<Overview> {
     let failed = |error| anyhow!("cannot read the status: {}", describe(&error));
@@ -86,7 +94,9 @@ pub(super) async fn read(client: &mut Client, settings: &Settings) -> Result<Ove
     let stranded = Stranded::find(client, settings).await.map_err(failed)?;
     let mut todo = todo(&snapshot, &workers, &runs, &fleet, settings);
     todo.extend(stranded.as_ref().map(Todo::from));
-    let (rate, drained_in_s) = (snapshot.rate(), snapshot.drained_in_s());
+    let rate = snapshot.rate();
+    let is_running = runs.iter().any(|run| run.is_running());
+    let drained_in_s = snapshot.drained_in_s().filter(|_| is_running);
     Ok(Overview {
         bucket: fleet.bucket,
         watchdog_s_ago: fleet.watchdog_s_ago.map(|ago| ago.max(0.0)),

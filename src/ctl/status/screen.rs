@@ -72,7 +72,7 @@ fn fleet(overview: &Overview, trend: Option<&Trend>) -> String {
     };
     let drained = match (snapshot.backlog, overview.drained_in_s) {
         (0, _) => "nothing due".to_string(),
-        (_, Some(left)) => format!("in {}", span(left)),
+        (_, Some(left)) => span(left),
         (_, None) if snapshot.open_claims == 0 => "no workers running".to_string(),
         (_, None) => "unknown: nothing was deleted in the last minute".to_string(),
     };
@@ -83,7 +83,7 @@ fn fleet(overview: &Overview, trend: Option<&Trend>) -> String {
         ("backlog", format!("{about}{}", thousands(snapshot.backlog))),
         ("oldest overdue", overdue),
         ("rate", rate),
-        ("drained", drained),
+        ("time to drain", drained),
         ("in progress", thousands(snapshot.in_progress)),
         ("open claims", thousands(snapshot.open_claims)),
         ("stuck claims", thousands(snapshot.stuck_claims)),
@@ -117,9 +117,9 @@ fn worker(worker: &OpenWorker) -> Vec<String> {
 }
 
 fn run(run: &Run) -> Vec<String> {
-    let state = match (&*run.state, &run.waiting_for) {
-        ("running", Some(reason)) => format!("waiting for {reason}"),
-        (state, _) => state.to_string(),
+    let state = match (run.is_running(), &run.waiting_for) {
+        (true, Some(reason)) => format!("waiting for {reason}"),
+        _ => run.state.clone(),
     };
     vec![
         run.started_utc.clone(),

@@ -51,7 +51,7 @@ pub(super) fn todo(
     todo.extend(ahead_of_time(workers));
     todo.extend(no_run(snapshot));
     todo.extend(failed_pastes(snapshot));
-    todo.extend(runs.iter().find(|run| run.state != "running").and_then(failed_run));
+    todo.extend(runs.iter().find(|run| !run.is_running()).and_then(failed_run));
     todo
 }
 
