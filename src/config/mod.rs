@@ -81,7 +81,9 @@ pub struct Postgres {
 /// The section `[redis]`: the connection to Redis.
 #[derive(Config, Debug, Clone)]
 pub struct Redis {
-    /// Connection URL: `redis://`, or `rediss://` for TLS. `REDIS_URL` is read, too.
+    /// Connection URL: `redis://host`, `redis+unix:///path`, `redis+cluster://host1,host2` (one node is
+    /// enough) or `redis+sentinel://host1,host2/name-of-the-master`; with `rediss` for TLS. `REDIS_URL` is
+    /// read, too.
     #[config(env = "CLEANUP_REDIS_URL")]
     pub url: Option<SecretString>,
     /// PEM file with the CA that signed the server's certificate. Default: the system's CAs.

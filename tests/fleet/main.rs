@@ -31,6 +31,7 @@ mod outages;
 mod owners;
 mod pgbouncer;
 mod queries;
+mod redis_servers;
 mod reset;
 mod run;
 mod s3_rights;

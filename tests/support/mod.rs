@@ -19,6 +19,7 @@ pub(crate) mod process;
 pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod random;
+pub(crate) mod redis_cluster;
 pub(crate) mod seaweedfs;
 pub(crate) mod servers;
 pub(crate) mod small_disk;

@@ -75,7 +75,7 @@ pub(super) async fn times(client: &Client, settings: &Settings) -> Result<Outcom
 pub(super) async fn redis(redis: &Redis) -> Result<Outcome, Problem> {
     let time = async {
         let mut connection = redis.connection().await?;
-        let answer = redis::cmd("TIME").query_async::<(f64, f64)>(&mut connection).await;
+        let answer = redis::cmd("TIME").query_async::<(f64, f64)>(&mut *connection).await;
         answer.map_err(|error| redis.failed(error))
     };
     Ok(match time.await {

@@ -9,7 +9,7 @@ use super::{
     finding::{Outcome, ok, warning},
     upkeep::upkeep,
 };
-use crate::{config::Settings, printable::printable, problem::Problem};
+use crate::{config::Settings, printable::printable, problem::Problem, redis::address::Address};
 
 /// How the connection to one of the servers is protected.
 #[derive(Debug, PartialEq)]
@@ -74,7 +74,16 @@ async fn postgres(client: Option<&Client>) -> Result<Wire, Problem> {
     })
 }
 
+/// Judges the first server of several that is not on this machine.
 fn redis(url: &str) -> Wire {
+    let address = Address::read(url);
+    let wires = address.iter().flat_map(|address| address.urls()).map(redis_server);
+    wires
+        .reduce(|first, other| if first == Wire::Local { other } else { first })
+        .unwrap_or(Wire::Unknown)
+}
+
+fn redis_server(url: &str) -> Wire {
     let info = url.into_connection_info();
     match info.as_ref().map(|info| info.addr()) {
         Ok(ConnectionAddr::Tcp(host, _)) if is_loopback(host) => Wire::Local,

@@ -23,6 +23,12 @@ pub(super) struct Outcome {
     remedy: Option<String>,
 }
 
+impl Outcome {
+    pub(super) fn is_ok(&self) -> bool {
+        self.verdict == Verdict::Ok
+    }
+}
+
 pub(super) fn ok(found: impl Into<String>) -> Outcome {
     Outcome { verdict: Verdict::Ok, found: found.into(), remedy: None }
 }

@@ -42,8 +42,8 @@ fn no_lock(settings: &Settings, found: String, check: &str) -> Outcome {
 }
 
 async fn version(pool: &Redis) -> Outcome {
-    match info(pool, "server").await {
-        Ok(info) => judge_version(field(&info, "redis_version")),
+    match pool.info("server").await {
+        Ok(info) => judge_version(field(&info.concat(), "redis_version")),
         Err(reason) => ok(format!("available; cannot read its version: {reason}")),
     }
 }
@@ -61,13 +61,6 @@ fn judge_version(version: &str) -> Outcome {
     }
 }
 
-/// Reads a section of INFO.
-async fn info(pool: &Redis, section: &str) -> Result<String, Failure> {
-    let mut connection = pool.connection().await?;
-    let info = redis::cmd("INFO").arg(section).query_async(&mut connection).await;
-    info.map_err(|error| pool.failed(error))
-}
-
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_default().trim()
@@ -80,10 +73,12 @@ pub(super) async fn serves_the_lock(
     database: &str,
 ) -> Result<Outcome, Problem> {
     // Where INFO is not allowed, the probe below decides.
-    let replication = info(pool, "replication").await.unwrap_or_default();
-    let cluster = info(pool, "cluster").await.unwrap_or_default();
-    if let Some((found, check)) = wrong_kind(&replication, &cluster) {
-        return Ok(no_lock(settings, found, check));
+    if !pool.is_cluster() {
+        let replication = pool.info("replication").await.unwrap_or_default().concat();
+        let cluster = pool.info("cluster").await.unwrap_or_default().concat();
+        if let Some((found, check)) = wrong_kind(&replication, &cluster) {
+            return Ok(no_lock(settings, found, check));
+        }
     }
     let lock = Lock::new(pool.clone(), &settings.lock, database);
     Ok(match lock.probe().await {
@@ -125,16 +120,24 @@ fn wrong_kind(replication: &str, cluster: &str) -> Option<(String, &'static str)
         return Some((found, "name its master in REDIS_URL or CLEANUP_REDIS_URL"));
     }
     let found = "it is a node of a Redis Cluster and refuses keys of other nodes (MOVED)";
-    let check = "name a Redis without cluster mode in REDIS_URL or CLEANUP_REDIS_URL";
+    let check = "write redis+cluster://host1:6379,host2:6379 in REDIS_URL or CLEANUP_REDIS_URL";
     (field(cluster, "cluster_enabled") == "1").then(|| (found.into(), check))
 }
 
 /// Checks that Redis does not evict the claim lock when it runs out of memory.
 pub(super) async fn keeps_the_lock(pool: &Redis) -> Result<Outcome, Problem> {
-    Ok(match info(pool, "memory").await {
-        Ok(info) => judge_memory(&info),
+    Ok(match pool.info("memory").await {
+        Ok(nodes) => judge_all(&nodes),
         Err(reason) => left_out(format!("cannot read its memory settings: {reason}")),
     })
+}
+
+/// Judges the node of a Cluster that comes off worst: each may have the lock one day.
+fn judge_all(nodes: &[String]) -> Outcome {
+    let outcomes = nodes.iter().map(|info| judge_memory(info));
+    outcomes
+        .reduce(|worst, other| if worst.is_ok() { other } else { worst })
+        .unwrap_or_else(|| left_out("no node of the Cluster answered"))
 }
 
 fn judge_memory(info: &str) -> Outcome {

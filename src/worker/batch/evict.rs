@@ -2,31 +2,37 @@
 //!
 //! In: the claim. Out: nothing. A crash leaves the cache entries to a repetition, or to their TTL.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use redis::Pipeline;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::Tally;
 use crate::{
-    claim::Claim,
+    backoff::Retries,
+    claim::{Claim, Paste},
     failpoint,
+    mutex::Mutex,
     redis::{Failure, Redis},
 };
 
 const KEYS_PER_UNLINK: usize = 500;
+/// How long a failover may take: a Cluster's nodes wait for 15 s before they elect another master.
+pub(super) const FAILOVER_TAKES: Duration = Duration::from_secs(30);
 
 /// Evicts pastes from the read cache.
 pub(in crate::worker) struct EvictStep {
     redis: Redis,
     /// Empty: there is no cache.
     key_pattern: String,
+    /// Since when no batch was evicted.
+    failing_since: Mutex<Option<Instant>>,
     tally: Arc<Tally>,
 }
 
 impl EvictStep {
     pub(crate) fn new(redis: Redis, key_pattern: String, tally: Arc<Tally>) -> Self {
-        Self { redis, key_pattern, tally }
+        Self { redis, key_pattern, failing_since: Mutex::default(), tally }
     }
 
     /// A failed eviction is a warning, not a failure: cache entries should have a TTL anyway.
@@ -35,18 +41,12 @@ impl EvictStep {
         if pattern.is_empty() {
             return;
         }
-        let mut pipeline = Pipeline::new();
-        for chunk in claim.pastes.chunks(KEYS_PER_UNLINK) {
-            let keys: Vec<String> = chunk
-                .iter()
-                .map(|paste| pattern.replace("{short_code}", &paste.short_code))
-                .collect();
-            pipeline.cmd("UNLINK").arg(keys).ignore();
-        }
+        let key = |paste: &Paste| pattern.replace("{short_code}", &paste.short_code);
+        let keys: Vec<String> = claim.pastes.iter().map(key).collect();
         failpoint::reached("evict.before");
-        let sent = self.send(&pipeline).await;
+        let evicted = self.evict(&keys).await;
         failpoint::reached("evict.after");
-        if let Err(reason) = sent {
+        if let Err(reason) = evicted {
             self.tally.eviction_failed();
             let id = claim.fence.claim;
             warn!(
@@ -56,8 +56,27 @@ impl EvictStep {
         }
     }
 
-    async fn send(&self, pipeline: &Pipeline) -> Result<(), Failure> {
-        let mut connection = self.redis.connection().await?;
-        pipeline.exec_async(&mut *connection).await.map_err(|error| self.redis.failed(error))
+    /// Tries again while another server may take over from a master that has died: entries that are not
+    /// evicted now stay until their TTL ends. Later batches of a longer outage do not wait again.
+    async fn evict(&self, keys: &[String]) -> Result<(), Failure> {
+        let mut retries = Retries::within(FAILOVER_TAKES);
+        loop {
+            let Err(failure) = self.unlink(keys).await else {
+                *self.failing_since.lock() = None;
+                return Ok(());
+            };
+            let since = *self.failing_since.lock().get_or_insert_with(Instant::now);
+            if !self.redis.fails_over() || since.elapsed() >= FAILOVER_TAKES {
+                return Err(failure);
+            }
+            retries.pause().await;
+        }
+    }
+
+    async fn unlink(&self, keys: &[String]) -> Result<(), Failure> {
+        for chunk in keys.chunks(KEYS_PER_UNLINK) {
+            self.redis.unlink(chunk).await?;
+        }
+        Ok(())
     }
 }

@@ -193,7 +193,7 @@ impl Lock {
     /// Returns whether the lock is taken and has no TTL: then no worker has taken it, and it stays.
     pub async fn never_expires(&self) -> Result<bool, Failure> {
         let mut connection = self.redis.connection().await?;
-        let ttl = redis::cmd("PTTL").arg(&self.key).query_async::<i64>(&mut connection).await;
+        let ttl = redis::cmd("PTTL").arg(&self.key).query_async::<i64>(&mut *connection).await;
         ttl.map(|ttl| ttl == NO_TTL).map_err(|error| self.redis.failed(error))
     }
 
@@ -214,7 +214,7 @@ impl Lock {
             .arg(token)
             .arg(&left_behind)
             .arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
-            .invoke_async::<bool>(&mut connection)
+            .invoke_async::<bool>(&mut *connection)
             .await;
         // Without an answer it may have been taken nevertheless.
         *self.left_behind() = match taken {
@@ -248,7 +248,7 @@ impl Lock {
         let released = Script::new(COMPARE_AND_DELETE)
             .key(&self.key)
             .arg(token)
-            .invoke_async::<i64>(&mut connection)
+            .invoke_async::<i64>(&mut *connection)
             .await;
         failpoint::reached("lock.released");
         match released {

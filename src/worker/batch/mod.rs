@@ -208,7 +208,7 @@ impl Worker {
         let objects = self.delete_objects(claim, &decremented).await?;
         times.delete = watch.lap();
 
-        self.open.progress(id, SLACK);
+        self.open.progress(id, evict::FAILOVER_TAKES + SLACK);
         self.evict(claim).await;
         times.evict = watch.lap();
 

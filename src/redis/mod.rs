@@ -1,13 +1,20 @@
 //! Connections to Redis. Redis makes the fleet faster, but correctness never depends on it: claims stay
 //! correct whatever it answers.
 
+pub mod address;
+mod manager;
+
 use std::{sync::Arc, time::Duration};
 
-use deadpool_redis::{Connection, Manager, Pool, PoolError, Runtime};
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, TlsCertificates};
+use deadpool::{Runtime, managed};
+use redis::{ErrorKind, RedisError, TlsCertificates, Value};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
+use self::{
+    address::{Address, FORMS},
+    manager::Manager,
+};
 use crate::{
     config::{ConfigError, Settings},
     mutex::Mutex,
@@ -18,6 +25,11 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// After Redis did not answer, it is not used for this long: if it hangs, every claim and every eviction
 /// would otherwise wait for its timeout.
 const COOLDOWN: Duration = Duration::from_secs(5);
+
+type Pool = managed::Pool<Manager>;
+type PoolError = managed::PoolError<RedisError>;
+/// A connection of the pool.
+pub(crate) type Connection = managed::Object<Manager>;
 
 /// A pool of connections, with a cooldown after Redis did not answer.
 #[derive(Clone)]
@@ -64,7 +76,7 @@ impl Failure {
 
 impl Redis {
     /// Returns a connection, except during the cooldown.
-    pub async fn connection(&self) -> Result<Connection, Failure> {
+    pub(crate) async fn connection(&self) -> Result<Connection, Failure> {
         if self.cooldown_until().is_some_and(|until| Instant::now() < until) {
             return Err(Failure::CoolingDown);
         }
@@ -72,7 +84,7 @@ impl Redis {
     }
 
     /// Returns a connection even during the cooldown, for commands that must be tried.
-    pub async fn connection_without_cooldown(&self) -> Result<Connection, Failure> {
+    pub(crate) async fn connection_without_cooldown(&self) -> Result<Connection, Failure> {
         self.pool.get().await.map_err(|error| {
             self.start_cooldown();
             Failure::NoConnection(error)
@@ -87,10 +99,37 @@ impl Redis {
         Failure::Command(error)
     }
 
+    /// Returns whether another server takes over when the master dies: Sentinels or a Cluster see to it.
+    pub fn fails_over(&self) -> bool {
+        self.pool.manager().fails_over()
+    }
+
+    /// Returns whether this is a Cluster, which spreads the keys over its nodes.
+    pub fn is_cluster(&self) -> bool {
+        self.pool.manager().is_cluster()
+    }
+
+    /// Deletes the keys that exist.
+    pub async fn unlink(&self, keys: &[String]) -> Result<(), Failure> {
+        let mut connection = self.connection().await?;
+        let unlinked = redis::cmd("UNLINK").arg(keys).query_async::<()>(&mut *connection).await;
+        unlinked.map_err(|error| self.failed(error))
+    }
+
+    /// Reads a section of INFO from the server, or from each node of a Cluster.
+    pub async fn info(&self, section: &str) -> Result<Vec<String>, Failure> {
+        let mut connection = self.connection().await?;
+        let info = redis::cmd("INFO").arg(section).query_async::<Value>(&mut *connection).await;
+        Ok(match info.map_err(|error| self.failed(error))? {
+            Value::Map(nodes) => nodes.into_iter().map(|(_, info)| text(info)).collect(),
+            info => vec![text(info)],
+        })
+    }
+
     /// Returns an error if Redis does not answer.
     pub async fn ping(&self) -> Result<(), Failure> {
         let mut connection = self.connection().await?;
-        let answer = redis::cmd("PING").query_async(&mut connection).await;
+        let answer = redis::cmd("PING").query_async(&mut *connection).await;
         answer.map_err(|error| self.failed(error))
     }
 
@@ -103,15 +142,18 @@ impl Redis {
     }
 }
 
+fn text(value: Value) -> String {
+    redis::from_redis_value(value).unwrap_or_default()
+}
+
 /// Creates the pool. It connects when it is first used, so that Redis may be unavailable at the start.
 pub fn pool(settings: &Settings) -> Result<Redis, ConfigError> {
     crate::tls::install_provider();
-    let client = client(settings)?;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(TIMEOUT))
-        .set_response_timeout(Some(TIMEOUT));
-    let manager = Manager::new_with_config(client.get_connection_info().clone(), config);
-    let pool = Pool::builder(manager.map_err(|_| invalid_url())?)
+    let url = settings.redis_url()?.expose_secret();
+    let address = Address::read(url).ok_or_else(invalid_url)?;
+    let manager =
+        Manager::new(&address, certificates(settings, url)?).map_err(|_| invalid_url())?;
+    let pool = Pool::builder(manager)
         .max_size(4)
         .runtime(Runtime::Tokio1)
         .wait_timeout(Some(TIMEOUT))
@@ -122,29 +164,26 @@ pub fn pool(settings: &Settings) -> Result<Redis, ConfigError> {
     Ok(Redis { pool, cooldown_until: Arc::default() })
 }
 
-fn client(settings: &Settings) -> Result<Client, ConfigError> {
-    let url = settings.redis_url()?.expose_secret();
-    let opened = match &settings.redis.ca_file {
-        None => Client::open(url),
-        Some(_) if !url.starts_with("rediss://") => {
-            let problem = "redis.ca_file is set, but redis.url does not start with rediss://";
-            return Err(ConfigError::invalid(problem));
-        }
-        Some(path) => {
-            let ca = std::fs::read(path).map_err(|error| {
-                let path = printable(&path.display().to_string());
-                ConfigError::invalid(format!("redis.ca_file {path} cannot be read: {error}"))
-            })?;
-            Client::build_with_tls(url, TlsCertificates { client_tls: None, root_cert: Some(ca) })
-        }
+/// Reads `redis.ca_file`.
+fn certificates(settings: &Settings, url: &str) -> Result<Option<TlsCertificates>, ConfigError> {
+    let Some(path) = &settings.redis.ca_file else {
+        return Ok(None);
     };
-    opened.map_err(|_| invalid_url())
+    if !url.starts_with("rediss") {
+        let problem = "redis.ca_file is set, but redis.url does not start with rediss";
+        return Err(ConfigError::invalid(problem));
+    }
+    let ca = std::fs::read(path).map_err(|error| {
+        let path = printable(&path.display().to_string());
+        ConfigError::invalid(format!("redis.ca_file {path} cannot be read: {error}"))
+    })?;
+    Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(ca) }))
 }
 
 /// Without the parser's own message, which may quote the URL and its password.
 fn invalid_url() -> ConfigError {
     ConfigError::new(
         "redis.url (REDIS_URL or CLEANUP_REDIS_URL) or its CA file is not valid",
-        "write redis://:password@host:6379 or rediss://… for TLS",
+        FORMS,
     )
 }
