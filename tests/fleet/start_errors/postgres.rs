@@ -73,6 +73,10 @@ async fn a_refused_connection_of_the_pool_is_reported_in_the_servers_words() {
         .await;
     let (_, address) = world.database_url.split_once('@').expect("an address");
     let url = format!("postgres://{}:one@{address}", world.name);
+    // The first put keeps the only connection, so the second put needs another one.
+    let owner = crate::support::connect(&world.database_url).await;
+    let lock = "BEGIN; LOCK TABLE pastes, content IN EXCLUSIVE MODE";
+    owner.batch_execute(lock).await.expect("lock");
     let seed = world.program("cleanupctl").args(&["seed", "--pastes", "2"]);
     let ended = seed.env("DATABASE_URL", &url).output().await;
     ended.assert_refused(
