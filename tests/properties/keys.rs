@@ -46,7 +46,8 @@ pub(crate) async fn check_keys(world: &World, keys: &[OddKey]) -> Result<usize, 
         world.s3.delete_object().bucket(&world.bucket).key(old).send().await.expect("clean");
     }
     for odd in keys {
-        world.upload(&odd.key, &odd.key).await;
+        // SeaweedFS accepts no key that ends with "/.".
+        world.try_upload(&odd.key, &odd.key).await;
     }
     let stored = world.keys().await;
     let mut alive = BTreeMap::new();

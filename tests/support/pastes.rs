@@ -1,6 +1,8 @@
 //! Pastes, content rows and S3 objects, as a paste service writes and reads them.
 
-use aws_sdk_s3::{Client as S3, primitives::ByteStream};
+use aws_sdk_s3::{
+    Client as S3, error::SdkError, operation::put_object::PutObjectError, primitives::ByteStream,
+};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -68,9 +70,18 @@ impl World {
     }
 
     pub(crate) async fn upload(&self, key: &str, body: &str) {
+        assert!(self.try_upload(key, body).await, "upload {key:?}");
+    }
+
+    /// Returns whether the store accepts the key.
+    pub(crate) async fn try_upload(&self, key: &str, body: &str) -> bool {
         let body = ByteStream::from(body.as_bytes().to_vec());
-        let put = self.s3.put_object().bucket(&self.bucket).key(key).body(body);
-        put.send().await.expect("upload");
+        let put = self.s3.put_object().bucket(&self.bucket).key(key).body(body).send().await;
+        match put.map_err(SdkError::into_service_error) {
+            Ok(_) => true,
+            Err(PutObjectError::InvalidRequest(_)) => false,
+            Err(error) => panic!("upload {key:?}: {error:?}"),
+        }
     }
 
     /// The body of a live paste, as a reader of the paste service would fetch it.
