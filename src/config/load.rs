@@ -1,6 +1,6 @@
 //! Loads the settings from file, environment and defaults.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use confique::{
     Config, Layer,
@@ -130,14 +130,33 @@ fn unknown_key(table: &toml::Table, meta: &Meta, path: &str) -> Option<String> {
 
 fn refuse_unknown_variables() -> Result<(), ConfigError> {
     let known = variables(&Settings::META);
-    let unknown = std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .find(|name| name.starts_with("CLEANUP_") && !known.contains(&name.as_str()));
+    let all = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let ours: BTreeSet<String> = all.filter(|name| name.starts_with("CLEANUP_")).collect();
+    let unknown = ours
+        .iter()
+        .find(|name| !known.contains(&name.as_str()) && !is_of_a_kubernetes_service(name, &ours));
     unknown.map_or(Ok(()), |name| {
         Err(ConfigError::new(
-            format!("unknown variable {}", printable(&name)),
+            format!("unknown variable {}", printable(name)),
             "`cleanupctl config` lists all variables",
         ))
+    })
+}
+
+/// Kubernetes sets variables for each Service of a namespace, in every pod of it. Those of a Service
+/// named `cleanup-watchdog` begin as the settings do.
+fn is_of_a_kubernetes_service(name: &str, all: &BTreeSet<String>) -> bool {
+    let services = all.iter().filter_map(|name| name.strip_suffix("_SERVICE_HOST"));
+    services.filter(|service| all.contains(&format!("{service}_SERVICE_PORT"))).any(|service| {
+        let rest = name.strip_prefix(service).unwrap_or_default();
+        let is_port = match rest.strip_prefix("_PORT") {
+            Some("") => true,
+            Some(port) => {
+                port.strip_prefix('_').is_some_and(|port| port.starts_with(char::is_numeric))
+            }
+            None => false,
+        };
+        is_port || rest == "_SERVICE_HOST" || rest.starts_with("_SERVICE_PORT")
     })
 }
 

@@ -37,6 +37,25 @@ async fn an_unknown_variable_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn the_variables_of_a_kubernetes_service_are_ignored_and_a_mistyped_setting_is_not() {
+    let in_a_pod = || {
+        worker(&["run"])
+            .env("CLEANUP_WATCHDOG_SERVICE_HOST", "10.0.0.7")
+            .env("CLEANUP_WATCHDOG_SERVICE_PORT", "9464")
+            .env("CLEANUP_WATCHDOG_SERVICE_PORT_METRICS", "9464")
+            .env("CLEANUP_WATCHDOG_PORT", "tcp://10.0.0.7:9464")
+            .env("CLEANUP_WATCHDOG_PORT_9464_TCP", "tcp://10.0.0.7:9464")
+            .env("CLEANUP_WATCHDOG_PORT_9464_TCP_ADDR", "10.0.0.7")
+    };
+    let ended = in_a_pod().output().await;
+    assert!(!ended.stderr().contains("unknown variable"), "{}", ended.stderr());
+    for mistyped in ["CLEANUP_WATCHDOG_STUCKAFTER", "CLEANUP_WATCHDOG_PORTS", "CLEANUP_WORKER_PORT"]
+    {
+        assert_usage(in_a_pod().env(mistyped, "1h"), &["unknown variable", mistyped]).await;
+    }
+}
+
+#[tokio::test]
 async fn a_url_that_asks_for_a_read_only_server_is_refused() {
     let url = "postgres://127.0.0.1:1/pastes?target_session_attrs=read-only";
     let run = worker(&["run"]).env("CLEANUP_POSTGRES_URL", url);
