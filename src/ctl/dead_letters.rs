@@ -63,8 +63,9 @@ pub(super) struct Requeue {
 
 const REQUEUE_HELP: &str = "\
 Each paste is due at once and gets one more attempt; if that fails, it is a
-dead letter again. Unclaimable pastes (see `cleanupctl doctor`) become due
-again, too.
+dead letter again. It backs off instead if no paste of its batch could be
+deleted: then the cause may be the database. Unclaimable pastes (see
+`cleanupctl doctor`) become due again, too.
 
 Examples:
   cleanupctl requeue aZ3x9Q
