@@ -7,7 +7,7 @@ mod manager;
 use std::{sync::Arc, time::Duration};
 
 use deadpool::{Runtime, managed};
-use redis::{ErrorKind, RedisError, TlsCertificates, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind, TlsCertificates, Value};
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
@@ -72,6 +72,17 @@ impl Failure {
             Self::CoolingDown | Self::NoConnection(_) => false,
         }
     }
+
+    /// Returns whether Redis refused the login, or lacks a right of it: waiting does not help.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Command(error) | Self::NoConnection(PoolError::Backend(error)) => matches!(
+                error.kind(),
+                ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm)
+            ),
+            Self::CoolingDown | Self::NoConnection(_) => false,
+        }
+    }
 }
 
 impl Redis {
@@ -86,8 +97,11 @@ impl Redis {
     /// Returns a connection even during the cooldown, for commands that must be tried.
     pub(crate) async fn connection_without_cooldown(&self) -> Result<Connection, Failure> {
         self.pool.get().await.map_err(|error| {
-            self.start_cooldown();
-            Failure::NoConnection(error)
+            let failure = Failure::NoConnection(error);
+            if !failure.is_denied() {
+                self.start_cooldown();
+            }
+            failure
         })
     }
 

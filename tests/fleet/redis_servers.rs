@@ -67,6 +67,23 @@ async fn a_login_with_a_password_is_used_on_every_node_of_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_are_enough_for_a_cluster() {
+    let (world, cluster) = (World::new().await, Cluster::start().await);
+    world.put_many(300, 10).await;
+    let documented = include_str!("../../ops/SECURITY.md").split_once("its login needs `");
+    let lock = documented.and_then(|(_, rest)| rest.split_once('`')).expect("the rights").0;
+    let rights: Vec<&str> = lock.split(' ').chain(["+unlink", "~paste:*"]).collect();
+    cluster.grant("night", &rights).await;
+    let url = cluster.url().replace("//", "//night:any@");
+    let without = run(&world, &url).args(&["--limit", "10"]).output().await;
+    assert_eq!(without.json()["claims_without_lock"], 1, "{}", without.stderr());
+    let reason = "could not evict its cache keys: NoPerm";
+    assert!(without.stderr().contains(reason), "{}", without.stderr());
+    cluster.grant("night", &[&rights[..], &["+cluster|slots"]].concat()).await;
+    assert_used(&run(&world, &url).output().await, 290);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_goes_on_with_the_new_master_after_a_failover() {
     let (world, mut redis) = (World::new().await, Sentinels::start().await);
     world.put_many(20, 20).await;

@@ -49,6 +49,15 @@ impl Cluster {
         format!("redis+cluster://127.0.0.1:{}", self.nodes[1].port())
     }
 
+    /// Creates a login with these rights on every node.
+    pub(crate) async fn grant(&self, user: &str, rights: &[&str]) {
+        for node in &self.nodes {
+            let mut grant = redis::cmd("ACL");
+            grant.arg("SETUSER").arg(user).arg("on").arg("nopass").arg("-@all").arg(rights);
+            ask::<()>(&node.url(), &grant).await;
+        }
+    }
+
     /// Returns a connection to all nodes.
     pub(crate) async fn connection(&self) -> redis::cluster_async::ClusterConnection {
         let urls = self.nodes.iter().map(Redis::url);

@@ -66,7 +66,8 @@ impl EvictStep {
                 return Ok(());
             };
             let since = *self.failing_since.lock().get_or_insert_with(Instant::now);
-            if !self.redis.fails_over() || since.elapsed() >= FAILOVER_TAKES {
+            let may_be_a_failover = self.redis.fails_over() && !failure.is_denied();
+            if !may_be_a_failover || since.elapsed() >= FAILOVER_TAKES {
                 return Err(failure);
             }
             retries.pause().await;
