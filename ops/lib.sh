@@ -420,9 +420,13 @@ signal() {
 
 # Prints the pids of all processes started from here, at any depth: their
 # environment contains the name of our folder, which no other run shares. (That of
-# this script does not: the variable was set after its start.)
+# this script does not: the variable was set after its start.) Redis overwrites its
+# environment with its title; it runs in our folder.
 descendants() {
-  env -u PASTE_CLEANUP_RUN grep -slzxF "PASTE_CLEANUP_RUN=$PASTE_CLEANUP_RUN" /proc/[0-9]*/environ | cut -d / -f 3
+  {
+    env -u PASTE_CLEANUP_RUN grep -slzxF "PASTE_CLEANUP_RUN=$PASTE_CLEANUP_RUN" /proc/[0-9]*/environ
+    find /proc/[0-9]*/cwd -maxdepth 0 -lname "$PASTE_CLEANUP_RUN*" 2>/dev/null
+  } | cut -d / -f 3 | sort -u
 }
 
 stop_postgres() {
