@@ -45,7 +45,7 @@ pub(crate) async fn measure(copy: &Copy, endpoint: &str, rows: u64) -> Result<f6
     Ok(done as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn client(endpoint: &str) -> S3 {
+pub(crate) async fn client(endpoint: &str) -> S3 {
     let shared = aws_config::from_env().load().await;
     let config = aws_sdk_s3::config::Builder::from(&shared);
     S3::from_conf(config.endpoint_url(endpoint).force_path_style(true).build())

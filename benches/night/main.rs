@@ -1,6 +1,7 @@
 //! Measures the rate of a nightly run, and compares it with its limit. One run measures, on the same
 //! data: plain SQL without any safety (the limit), one worker and a fleet with an S3 that answers at
-//! once and with one that takes 150 ms, one worker with a real store, and a naive loop over the rows.
+//! once and with one that takes 150 ms, one worker with a store without DeleteObjects (beside the limit of
+//! that store) and with a real one, and a naive loop over the rows.
 //! `--growth`: a million rows while another session keeps a transaction open.
 //! `--audit`: memory and time of an audit with a hundred thousand objects and with a million.
 //!
@@ -19,6 +20,7 @@ mod plans;
 mod report;
 mod results;
 mod round_trips;
+mod singles;
 mod stage;
 mod stub;
 #[path = "../../tests/support/work.rs"]
@@ -26,7 +28,9 @@ mod work;
 
 use std::time::Duration;
 
-use results::{LIMIT, LITERAL, ONE, ONE_SLOW, Results, SEAWEEDFS, THREE, THREE_SLOW};
+use results::{
+    LIMIT, LITERAL, ONE, ONE_SLOW, Results, SEAWEEDFS, SINGLES, SINGLES_LIMIT, THREE, THREE_SLOW,
+};
 use round_trips::RoundTrips;
 use stage::Stage;
 use stub::Stub;
@@ -137,6 +141,11 @@ async fn measure_round(
         let rate = literal::measure(&copy, &instant.url, (rows / 20).max(1000)).await?;
         results.add(LITERAL, rate, None);
         stage.drop(copy).await?;
+    }
+    if wanted(SINGLES) {
+        let (limit, drained) = singles::measure(stage, rows / 20).await?;
+        results.add(SINGLES_LIMIT, limit, None);
+        results.add(SINGLES, drained.rows_per_second, Some(drained));
     }
     if wanted(SEAWEEDFS) {
         let drained = seaweedfs(stage, rows / 40).await?;

@@ -10,6 +10,8 @@ pub(crate) const THREE: &str = "fleet of three";
 pub(crate) const ONE_SLOW: &str = "one worker, S3 150 ms";
 pub(crate) const THREE_SLOW: &str = "fleet of three, S3 150 ms";
 pub(crate) const SEAWEEDFS: &str = "one worker, SeaweedFS";
+pub(crate) const SINGLES: &str = "one worker, no DeleteObjects";
+pub(crate) const SINGLES_LIMIT: &str = "limit: 64 single deletes at a time";
 pub(crate) const LITERAL: &str = "row by row, as first written";
 
 /// All rounds of one variant.
@@ -71,6 +73,7 @@ impl Results {
         json!({
             "best_to_limit": best / self.best_of(&[LIMIT]),
             "slow_s3_to_instant": slow / best,
+            "singles_to_limit": self.best_of(&[SINGLES]) / self.best_of(&[SINGLES_LIMIT]),
             "best_to_literal": best / self.best_of(&[LITERAL]),
         })
     }

@@ -1,5 +1,5 @@
-//! An S3 endpoint with DeleteObjects and DeleteObject, with a fixed latency. It records the keys of
-//! every DeleteObjects.
+//! An S3 endpoint with DeleteObject and, if wanted, DeleteObjects, with a fixed latency. It records the
+//! keys.
 
 use std::{
     collections::HashSet,
@@ -16,7 +16,7 @@ use axum::{
 
 use crate::Result;
 
-/// The key that a worker deletes when it starts, to check the bucket.
+/// The end of the keys that a worker deletes when it starts, to check the bucket.
 const PROBE: &str = ".paste-cleanup-probe";
 
 #[derive(Clone)]
@@ -28,6 +28,15 @@ pub(crate) struct Stub {
 impl Stub {
     /// Starts a stub whose calls take this long.
     pub(crate) async fn start(latency: Duration) -> Result<Self> {
+        Self::start_with(latency, true).await
+    }
+
+    /// Starts a stub that has no DeleteObjects.
+    pub(crate) async fn without_bulk(latency: Duration) -> Result<Self> {
+        Self::start_with(latency, false).await
+    }
+
+    async fn start_with(latency: Duration, bulk: bool) -> Result<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let stub = Self { url, deleted: Arc::default() };
@@ -37,13 +46,26 @@ impl Stub {
             async move {
                 tokio::time::sleep(latency).await;
                 match method {
-                    Method::DELETE => StatusCode::NO_CONTENT.into_response(),
+                    Method::HEAD => StatusCode::OK.into_response(),
+                    Method::DELETE => shared.delete_one(&uri),
+                    Method::POST if !bulk => {
+                        let error = "<Error><Code>NotImplemented</Code></Error>";
+                        (StatusCode::NOT_IMPLEMENTED, error).into_response()
+                    }
                     _ => shared.answer(&uri, &body),
                 }
             }
         });
         tokio::spawn(async move { axum::serve(listener, app).await });
         Ok(stub)
+    }
+
+    fn delete_one(&self, uri: &Uri) -> Response {
+        let key = uri.path().splitn(3, '/').nth(2).unwrap_or_default();
+        if !key.ends_with(PROBE) {
+            self.deleted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.into());
+        }
+        StatusCode::NO_CONTENT.into_response()
     }
 
     fn answer(&self, uri: &Uri, body: &[u8]) -> Response {
@@ -59,7 +81,7 @@ impl Stub {
             answer.push_str("<Deleted><Key>");
             answer.push_str(key);
             answer.push_str("</Key></Deleted>");
-            if key != PROBE {
+            if !key.ends_with(PROBE) {
                 deleted.insert(key.to_string());
             }
         }

@@ -48,8 +48,12 @@ impl Audit {
             (page.objects.len(), page.objects.iter().map(|o| o.bytes).sum::<u64>());
         // An empty page need not be the last one.
         walk.last_key = page.objects.last().map_or(walk.last_key.clone(), |last| last.key.clone());
-        let mut suspects = Suspects::default();
+        let (mut suspects, mut illegible) = (Suspects::default(), 0);
         for object in page.objects {
+            if object.is_illegible {
+                illegible += 1;
+                continue;
+            }
             self.pass_keys_before(Some(&object.key), &mut walk.keys, &mut suspects).await?;
             match walk.keys.peek(&mut self.db).await? {
                 Some(content) if content.key == object.key => {
@@ -70,6 +74,7 @@ impl Audit {
         self.confirm_orphans(suspects.unknown, store_time_s).await?;
         self.report.objects += objects as u64;
         self.report.bytes += bytes;
+        self.report.illegible_objects += illegible;
         Ok(page.next.map(|next| {
             walk.next = next;
             walk.last_key.clone()

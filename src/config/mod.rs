@@ -13,7 +13,7 @@ use confique::Config;
 use secrecy::SecretString;
 
 pub use load::{ConfigError, default_toml, defaults, load};
-pub use values::{Checksum, LogFormat, WhenUnavailable, parse_cron, parse_duration};
+pub use values::{BulkDelete, Checksum, LogFormat, WhenUnavailable, parse_cron, parse_duration};
 
 /// All settings. Every key can also be set as `CLEANUP_<SECTION>_<KEY>`, which overrides this file.
 #[derive(Config, Debug, Clone)]
@@ -109,6 +109,10 @@ pub struct S3 {
     /// Put the bucket in the path instead of the host name. Default: true if an endpoint is set.
     #[config(env = "CLEANUP_S3_PATH_STYLE")]
     pub path_style: Option<bool>,
+    /// Whether to delete with DeleteObjects, up to 1000 objects in a request: "auto" (find out before
+    /// anything is claimed), "always", or "never" (one by one, 64 requests at a time).
+    #[config(env = "CLEANUP_S3_BULK_DELETE", default = "auto")]
+    pub bulk_delete: BulkDelete,
     /// Checksum of DeleteObjects requests: "auto" (the SDK's CRC32), or "md5" for stores that answer
     /// MissingContentMD5.
     #[config(env = "CLEANUP_S3_CHECKSUM", default = "auto")]

@@ -24,6 +24,18 @@ pub enum Checksum {
     Md5,
 }
 
+/// Whether objects are deleted many in a request.
+#[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum BulkDelete {
+    /// With DeleteObjects, or one by one in a store that has no DeleteObjects.
+    Auto,
+    /// With DeleteObjects only.
+    Always,
+    /// One by one only.
+    Never,
+}
+
 /// What a worker does while Redis is unavailable.
 #[derive(Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]

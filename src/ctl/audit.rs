@@ -121,7 +121,7 @@ impl Audit {
             audit = audit::Audit::open(settings, options) => audit?,
             () = shutdown.stop.cancelled() => return Ok(3),
         };
-        let mut report = audit.run(&shutdown).await;
+        let mut report = Box::pin(audit.run(&shutdown)).await;
         report.resume_command = report.position.as_ref().map(|position| self.command(position));
         print(self.format, &report, show);
         if let Some(error) = &report.error {
@@ -210,6 +210,13 @@ fn remarks(report: &Report) -> Vec<String> {
         remarks.push(format!(
             "content rows with keys outside s3.prefix: {}; their objects were not checked",
             thousands(report.outside_prefix)
+        ));
+    }
+    if report.illegible_objects > 0 {
+        remarks.push(format!(
+            "objects not checked for orphans, because this store cannot list their keys (control \
+             characters): {}",
+            thousands(report.illegible_objects)
         ));
     }
     if report.undecided > 0 {

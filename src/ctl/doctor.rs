@@ -118,7 +118,7 @@ async fn examine(settings: &Settings, long: Duration) -> Vec<Finding> {
         check(redis, "redis memory", redis::keeps_the_lock).await,
         check(redis, "redis clock", clock::redis).await,
         Finding::new("bucket", deletes),
-        check(s3, "versions", bucket::versions).await,
+        check(s3, "versions", async |s3| bucket::versions(s3, settings).await).await,
         check(current, "bucket binding", async |db| bucket::binding(db, settings).await).await,
         match current {
             Ok(_) => {

@@ -34,7 +34,7 @@ impl Migrate {
         let client = super::connect(settings).await?;
         let options = migrate::Options {
             remove_blockers: self.remove_blockers,
-            schema_is_named: settings.postgres_schema().is_some(),
+            schema_is_named: settings.postgres.schema().is_some(),
             roles: self.roles,
         };
         let report = migrate::migrate(&client, &options, &mut print_note).await?;
@@ -64,11 +64,13 @@ impl Migrate {
     }
 }
 
-/// Binds the database to the bucket of the settings. A probe deletes in it first: a mistyped bucket must
+/// Binds the database to the bucket of the settings. Checks first that it exists: a mistyped bucket must
 /// not be bound.
 async fn rebind_bucket(client: &Client, settings: &Settings) -> Result<()> {
     let objects = Objects::new(settings).await?;
-    objects.probe().await?;
+    if let Some(doubt) = objects.check().await? {
+        print_note(&format!("warning: {doubt}"));
+    }
     let before = fleet::read(client).await?.bucket.unwrap_or_else(|| "none".into());
     let (bucket, prefix) = (objects.bucket(), objects.prefix());
     let rebound = client.execute(REBIND_BUCKET, &[&bucket, &prefix]).await;

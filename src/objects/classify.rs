@@ -82,6 +82,11 @@ impl Answer {
         Self { verdicts, unanswered, slow_down }
     }
 
+    /// Whether at least one of the keys was deleted, or was already gone.
+    pub(super) fn any_gone(&self) -> bool {
+        self.verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Gone)
+    }
+
     /// Returns the store's failure, if it deleted none of the keys and the keys are not the cause.
     pub(super) fn failure(&self) -> Option<String> {
         let mut failures = self.verdicts.iter().map(|(_, verdict)| match verdict {
@@ -123,13 +128,21 @@ pub(super) enum Later {
     NoCredentials,
 }
 
+/// A request that was not carried out, whichever keys it named.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    pub reason: String,
+    /// The answer has an error code, so it is S3's own and not that of a web server at a wrong address.
+    pub has_code: bool,
+}
+
 /// A call that failed as a whole.
 #[derive(Debug, Clone)]
 pub(super) enum CallError {
     NoBucket,
     Denied(String),
     /// The store does not know the call, or requires another checksum.
-    Unsupported(String),
+    Unsupported(Refusal),
     /// The bucket is in another region than the one that requests are signed for.
     WrongRegion {
         reason: String,
@@ -137,7 +150,7 @@ pub(super) enum CallError {
         region: Option<String>,
     },
     /// A 4xx about the request, and perhaps about one of its keys.
-    Rejected(String),
+    Rejected(Refusal),
     Retry {
         why: Later,
         reason: String,
@@ -154,6 +167,7 @@ impl<E: ProvideErrorMetadata + Error + 'static> From<SdkError<E>> for CallError 
         let message = answered.err().message().unwrap_or("no message");
         let reason = printable(&format!("S3 {status} {code}: {message}"));
         let region = region(answered.raw());
+        let refusal = |reason| Refusal { reason, has_code: !code.is_empty() };
         match (status, code) {
             (_, "NoSuchBucket") => Self::NoBucket,
             (_, "PermanentRedirect") => Self::WrongRegion { reason, region },
@@ -162,7 +176,9 @@ impl<E: ProvideErrorMetadata + Error + 'static> From<SdkError<E>> for CallError 
                 Some(_) => Self::WrongRegion { reason, region },
                 None => Self::Denied(reason),
             },
-            (501, _) | (_, "MissingContentMD5" | "NotImplemented") => Self::Unsupported(reason),
+            (501, _) | (_, "MissingContentMD5" | "NotImplemented") => {
+                Self::Unsupported(refusal(reason))
+            }
             (_, code) if is_throttled(code) => Self::Retry { why: Later::Throttled, reason },
             (_, code) if !code.is_empty() && is_transient(code) => {
                 Self::Retry { why: Later::Unavailable, reason }
@@ -170,7 +186,7 @@ impl<E: ProvideErrorMetadata + Error + 'static> From<SdkError<E>> for CallError 
             (_, code) if CREDENTIALS.contains(&code) => Self::Denied(reason),
             (429, _) => Self::Retry { why: Later::Throttled, reason },
             (401 | 403, _) => Self::Denied(reason),
-            (400..=499, _) => Self::Rejected(reason),
+            (400..=499, _) => Self::Rejected(refusal(reason)),
             _ => Self::Retry { why: Later::Unavailable, reason },
         }
     }

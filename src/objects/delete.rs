@@ -1,4 +1,4 @@
-//! Deletes objects in bulk and reads the answer for every key.
+//! Deletes objects and reads the answer for every key.
 //!
 //! A key ends in one of four ways: deleted (or already gone), refused, stuck, or part of an outage,
 //! which is an error for the whole batch. An outage must never look like a refused key, because a
@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    Objects, ObjectsError, PROBE,
+    Objects, ObjectsError,
     classify::{Answer, CallError, Later, Verdict},
     error::Action,
     request::split,
 };
-use crate::{backoff::backoff, failpoint};
+use crate::backoff::backoff;
 
 /// A key that this many answers do not mention counts as refused.
 const MAX_UNANSWERED: u32 = 3;
@@ -59,50 +59,44 @@ impl Objects {
     pub async fn delete(
         &self,
         keys: &[String],
-        progress: impl Fn(),
+        progress: impl Fn() + Sync,
     ) -> Result<Deleted, ObjectsError> {
         let mut deletion = Deletion::new(keys, self.deadline);
-        while let Some(keys) = deletion.calls.pop() {
+        while let Some(mut keys) = deletion.calls.pop() {
+            deletion.calls.extend(self.bulk.split_off(&mut keys));
+            let in_bulk = !self.bulk.is_off();
+            let (answered, waited) = match in_bulk {
+                true => self.delete_in_bulk(&keys, &progress).await,
+                false => Box::pin(self.delete_one_by_one(&keys, &progress)).await,
+            };
             // Our own pace is no fault of the store: its deadline moves by the wait.
-            deletion.give_up += self.pace.acquire(keys.len()).await;
-            progress();
-            failpoint::reached("objects.before_call");
-            let answered = self.call(&keys).await;
-            failpoint::reached("objects.after_call");
-            if let Some(retry) = self.read_answer(&mut deletion, keys, answered).await? {
+            deletion.give_up += waited;
+            let retry = match answered {
+                Ok(answer) => self.read_verdicts(&mut deletion, answer).await?,
+                Err(CallError::Retry { why, reason }) => {
+                    Some(Retry { keys, why, reason, key_by_key: false })
+                }
+                Err(error) if in_bulk => {
+                    self.send_in_another_way(&mut deletion, keys, error).await?;
+                    None
+                }
+                Err(error) => return Err(self.error(error, Action::Delete)),
+            };
+            if let Some(retry) = retry {
                 self.retry(&mut deletion, retry).await?;
             }
         }
         Ok(deletion.deleted)
     }
 
-    /// Records what became of the keys of one call. Returns those to send again.
-    async fn read_answer(
+    async fn delete_in_bulk(
         &self,
-        deletion: &mut Deletion,
-        keys: Vec<String>,
-        answered: Result<Answer, CallError>,
-    ) -> Result<Option<Retry>, ObjectsError> {
-        match answered {
-            Ok(answer) => {
-                match answer.slow_down {
-                    true => self.pace.slow_down(),
-                    false => self.pace.recover(),
-                }
-                self.read_verdicts(deletion, answer).await
-            }
-            Err(CallError::Retry { why, reason }) => {
-                if why == Later::Throttled {
-                    self.pace.slow_down();
-                }
-                Ok(Some(Retry { keys, why, reason, key_by_key: false }))
-            }
-            Err(CallError::Rejected(reason)) => {
-                self.bisect(deletion, keys, reason).await?;
-                Ok(None)
-            }
-            Err(error) => Err(self.error(error, Action::Delete)),
-        }
+        keys: &[String],
+        progress: &impl Fn(),
+    ) -> (Result<Answer, CallError>, Duration) {
+        let (answered, waited) = self.send_in_pace(keys, progress).await;
+        self.note_in_breaker(&answered);
+        (answered, waited)
     }
 
     /// Sorts the keys of an answer into gone, refused, and to send again.
@@ -111,7 +105,8 @@ impl Objects {
         deletion: &mut Deletion,
         answer: Answer,
     ) -> Result<Option<Retry>, ObjectsError> {
-        deletion.incomplete_answers += u32::from(!answer.unanswered.is_empty());
+        // A store that answers for some of the keys makes progress.
+        deletion.incomplete_answers += u32::from(answer.verdicts.is_empty());
         let key_by_key = !answer.slow_down && answer.unanswered.is_empty();
         let deleted = &mut deletion.deleted;
         let (mut keys, mut reason) = (Vec::new(), String::new());
@@ -130,7 +125,7 @@ impl Objects {
         // A denial beside keys that were deleted is about that object (a policy for it, say). If no
         // key was deleted it may be about the credentials: a key beside it decides.
         if let Some((key, _)) = denied.first().filter(|_| !any_gone) {
-            self.probe_key(&format!("{key}{PROBE}")).await?;
+            self.probe_beside(key).await?;
         }
         deleted.refused.extend(denied);
         if !answer.unanswered.is_empty() {
@@ -147,19 +142,26 @@ impl Objects {
         Ok((!keys.is_empty()).then_some(Retry { keys, why, reason, key_by_key }))
     }
 
-    /// Bisects a call that the store rejected as a whole until the key at fault is alone.
-    async fn bisect(
+    /// Queues the keys of a call that the store rejected as a whole: one by one or in smaller calls if
+    /// it does not take such calls, else bisected until the key at fault is alone.
+    async fn send_in_another_way(
         &self,
         deletion: &mut Deletion,
         keys: Vec<String>,
-        reason: String,
+        error: CallError,
     ) -> Result<(), ObjectsError> {
-        // If the store deletes other keys, the rejection is about one of these.
-        self.probe().await?;
+        let (reason, is_unsupported) = match &error {
+            CallError::Rejected(refusal) => (refusal.reason.clone(), false),
+            CallError::Unsupported(refusal) => (refusal.reason.clone(), true),
+            _ => return Err(self.error(error, Action::Delete)),
+        };
+        let in_another_way = Box::pin(self.had_too_many_keys(keys.len())).await?;
         if Instant::now() >= deletion.give_up {
             return Err(self.unavailable(reason));
         }
         match keys.len() {
+            _ if in_another_way => deletion.calls.push(keys),
+            _ if is_unsupported => return Err(self.error(error, Action::Delete)),
             1 => deletion.deleted.refused.extend(keys.into_iter().map(|key| (key, reason.clone()))),
             many => {
                 let halves = keys.chunks(many.div_ceil(2)).map(<[String]>::to_vec);
@@ -185,26 +187,6 @@ impl Objects {
         }
         deletion.deleted.stuck.extend(keys.into_iter().map(|key| (key, reason.clone())));
         Ok(())
-    }
-
-    /// Checks that the store deletes at all, with a key that cannot exist: the right to delete is
-    /// enough for it.
-    pub async fn probe(&self) -> Result<(), ObjectsError> {
-        self.probe_key(&format!("{}{PROBE}", self.prefix)).await
-    }
-
-    async fn probe_key(&self, key: &str) -> Result<(), ObjectsError> {
-        let keys = [key.to_string()];
-        let answer = self.call(&keys).await;
-        let answer = answer.map_err(|error| self.error(error, Action::Delete))?;
-        match answer.verdicts.into_iter().next() {
-            Some((_, Verdict::Gone)) => Ok(()),
-            Some((_, Verdict::Denied(reason) | Verdict::Refused(reason))) => {
-                Err(self.error(CallError::Denied(reason), Action::Delete))
-            }
-            Some((_, Verdict::Retry(reason))) => Err(self.unavailable(reason)),
-            None => Err(self.unavailable("the store did not acknowledge a delete")),
-        }
     }
 }
 

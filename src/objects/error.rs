@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{
     Objects,
-    classify::{CallError, Later},
+    classify::{CallError, Later, Refusal},
 };
 use crate::problem::Problem;
 
@@ -157,7 +157,8 @@ impl ObjectsError {
                 format!("set AWS_REGION={}", region.as_deref().unwrap_or("(the bucket's region)"))
             }
             Self::Unsupported { action: Action::Delete, .. } => {
-                "try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` shows which checksum works)"
+                "try CLEANUP_S3_CHECKSUM=md5 or CLEANUP_S3_BULK_DELETE=auto (`cleanupctl doctor` \
+                 shows what works)"
                     .into()
             }
             Self::Unsupported { .. } | Self::Rejected { .. } => {
@@ -193,11 +194,15 @@ impl Objects {
         match error {
             CallError::NoBucket => ObjectsError::NoBucket { bucket },
             CallError::Denied(reason) => ObjectsError::Denied { bucket, reason, action },
-            CallError::Rejected(reason) => ObjectsError::Rejected { bucket, reason, action },
+            CallError::Rejected(Refusal { reason, .. }) => {
+                ObjectsError::Rejected { bucket, reason, action }
+            }
             CallError::WrongRegion { reason, region } => {
                 ObjectsError::WrongRegion { bucket, reason, region }
             }
-            CallError::Unsupported(reason) => ObjectsError::Unsupported { bucket, reason, action },
+            CallError::Unsupported(Refusal { reason, .. }) => {
+                ObjectsError::Unsupported { bucket, reason, action }
+            }
             CallError::Retry { why, reason } => self.failed_later(why, reason),
         }
     }

@@ -11,7 +11,8 @@ impl Objects {
         let mut start = Start::After(String::new());
         loop {
             let page = self.list_under(key, &start, super::KEYS_PER_CALL).await?;
-            let found = page.objects.into_iter().find(|object| object.key == key);
+            let found = page.objects.into_iter().find(|object| object.is(key));
+            let found = found.map(|object| Listed { key: key.into(), ..object });
             match page.next {
                 Some(next) if found.is_none() && next != start => start = next,
                 _ => return Ok(found),

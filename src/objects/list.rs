@@ -15,7 +15,11 @@ use aws_sdk_s3::{
 };
 use percent_encoding::percent_decode_str;
 
-use super::{Action, Objects, ObjectsError, classify::CallError};
+use super::{
+    Action, Objects, ObjectsError,
+    classify::{CallError, Refusal},
+    legible::{Legible, as_listed},
+};
 use crate::{backoff::Retries, mutex::Mutex};
 
 /// An object as the listing shows it.
@@ -23,6 +27,10 @@ use crate::{backoff::Retries, mutex::Mutex};
 pub struct Listed {
     /// The full key, with the prefix.
     pub key: String,
+    /// The key as the listing spells it.
+    pub(super) spelled: String,
+    /// The key may be another one: the listing cannot express it.
+    pub is_illegible: bool,
     /// The size; 0 if the store does not name it.
     pub bytes: u64,
     /// Time of the last change by the store's clock, in seconds since 1970.
@@ -47,6 +55,17 @@ pub enum Start {
     After(String),
     /// After the page that returned this continuation token.
     Token(String),
+}
+
+impl Listed {
+    /// Whether this is the object of a key, in a listing of keys that begin with it: also if the store
+    /// ignored the encoding that was asked for, or encoded without saying so.
+    pub(super) fn is(&self, key: &str) -> bool {
+        self.key == key
+            || self.spelled == key
+            || decode(&self.spelled) == key
+            || (self.is_illegible && self.spelled == as_listed(key))
+    }
 }
 
 impl Objects {
@@ -87,10 +106,12 @@ impl Objects {
             Start::After(key) => request.start_after(key),
             Start::Token(token) => request.continuation_token(token),
         };
-        let answer = request.customize().interceptor(clock.clone()).send().await?;
+        let legible = Legible::default();
+        let request = request.customize().interceptor(clock.clone()).interceptor(legible.clone());
+        let answer = request.send().await?;
         let (is_truncated, token) =
             (answer.is_truncated.unwrap_or_default(), answer.next_continuation_token.clone());
-        let objects = objects(answer);
+        let objects = objects(answer, &legible);
         let next = if is_truncated { Some(next(token, &objects)?) } else { None };
         Ok(Page { objects, next, store_time_s: clock.seconds() })
     }
@@ -101,18 +122,20 @@ fn next(token: Option<String>, objects: &[Listed]) -> Result<Start, CallError> {
     let token = token.filter(|token| !token.is_empty()).map(Start::Token);
     let after_last = || objects.last().map(|last| Start::After(last.key.clone()));
     token.or_else(after_last).ok_or_else(|| {
-        CallError::Rejected(
-            "its listing has more pages but returned neither a key nor a continuation token".into(),
-        )
+        let reason =
+            "its listing has more pages but returned neither a key nor a continuation token";
+        CallError::Rejected(Refusal { reason: reason.into(), has_code: false })
     })
 }
 
-fn objects(answer: ListObjectsV2Output) -> Vec<Listed> {
+fn objects(answer: ListObjectsV2Output, legible: &Legible) -> Vec<Listed> {
     let is_encoded = answer.encoding_type == Some(EncodingType::Url);
     let object = |object: aws_sdk_s3::types::Object| {
-        let key = object.key?;
+        let spelled = object.key?;
         Some(Listed {
-            key: if is_encoded { decode(&key) } else { key },
+            key: if is_encoded { decode(&spelled) } else { spelled.clone() },
+            is_illegible: legible.may_have_changed(&spelled),
+            spelled,
             bytes: object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
             modified_s: object.last_modified.map(|time| time.secs()),
         })

@@ -1,20 +1,24 @@
 //! The objects in S3.
 //!
-//! `delete` deletes in bulk and reads the answer for every key (`request` sends, `classify` reads).
-//! `pace` limits keys per second, `breaker` keeps workers from claiming while the store fails,
+//! `delete` deletes and reads the answer for every key: `request` sends, `classify` reads, `bulk` knows
+//! what the store takes in one request, `single` deletes one by one, `probe` checks the store. `pace` limits keys per second, `breaker` keeps workers from claiming while the store fails,
 //! `error_counts` counts failures for the metrics. `list` lists the bucket for the audit, and
 //! `exists` is the only place that checks for a single object.
 
 mod breaker;
+mod bulk;
 mod classify;
 mod delete;
 mod error;
 mod error_counts;
 mod exists;
+mod legible;
 mod list;
 mod md5;
 mod pace;
+mod probe;
 mod request;
+mod single;
 mod spelling;
 mod versioning;
 
@@ -25,7 +29,7 @@ use aws_sdk_s3::{
     config::{Builder, Region, retry::RetryConfig, timeout::TimeoutConfig},
 };
 
-use crate::config::{Checksum, ConfigError, Settings};
+use crate::config::{BulkDelete, Checksum, ConfigError, Settings};
 pub use delete::Deleted;
 pub use error::{Action, ObjectsError, S3_REMEDY};
 pub use error_counts::CLASSES as ERROR_CLASSES;
@@ -44,6 +48,8 @@ pub struct Objects {
     bucket: String,
     prefix: String,
     deadline: Duration,
+    has_endpoint: bool,
+    bulk: Arc<bulk::Bulk>,
     pace: Arc<pace::Pace>,
     breaker: Arc<breaker::Breaker>,
     error_counts: Arc<error_counts::ErrorCounts>,
@@ -76,6 +82,8 @@ impl Objects {
             bucket,
             prefix: settings.s3.prefix.clone(),
             deadline: settings.s3.deadline,
+            has_endpoint: settings.s3.endpoint.is_some(),
+            bulk: bulk::Bulk::new(settings.s3.bulk_delete).into(),
             pace: pace::Pace::new(settings.s3.max_keys_per_second).into(),
             breaker: Arc::default(),
             error_counts: Arc::default(),
@@ -88,9 +96,10 @@ impl Objects {
         &self.client
     }
 
-    /// Returns a client for the same bucket that uses this checksum.
+    /// Returns a client for the same bucket that deletes in bulk with this checksum.
     pub fn with_checksum(&self, checksum: Checksum) -> Self {
-        Self { md5: checksum == Checksum::Md5, ..self.clone() }
+        let bulk = bulk::Bulk::new(BulkDelete::Always).into();
+        Self { md5: checksum == Checksum::Md5, bulk, ..self.clone() }
     }
 
     /// Returns the name of the bucket.

@@ -5,6 +5,7 @@ use std::{sync::MutexGuard, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
+use super::KEYS_PER_CALL;
 use crate::mutex::Mutex;
 
 /// The lowest rate, in keys per second, that SlowDown leads to.
@@ -13,8 +14,8 @@ const SLOWEST: f64 = 50.0;
 /// deletes per second and prefix.
 const UNLIMITED: f64 = 3000.0;
 
-/// Spreads keys over time. The rate halves on SlowDown and grows by a tenth with every call that
-/// succeeds.
+/// Spreads keys over time. The rate halves on SlowDown and grows by a tenth with every thousand keys that
+/// are deleted.
 #[derive(Debug)]
 pub(super) struct Pace {
     limit: Option<f64>,
@@ -25,6 +26,8 @@ pub(super) struct Pace {
 struct State {
     keys_per_second: Option<f64>,
     next_free: Instant,
+    /// When the last SlowDown lowered the rate.
+    slowed_at: Option<Instant>,
     /// A SlowDown lowered the rate, and it has not fully recovered yet.
     slowed: bool,
     /// Calls that are waiting now.
@@ -42,6 +45,7 @@ impl Pace {
         let state = State {
             keys_per_second: limit,
             next_free: now,
+            slowed_at: None,
             slowed: false,
             waiting: 0,
             waiting_since: now,
@@ -68,9 +72,14 @@ impl Pace {
         sleep(pause).await;
     }
 
-    /// Halves the rate, down to [`SLOWEST`].
-    pub(super) fn slow_down(&self) {
+    /// Halves the rate, down to [`SLOWEST`]. The calls that were in flight when it was last halved say
+    /// nothing about the new rate.
+    pub(super) fn slow_down(&self, sent_at: Instant) {
         let mut state = self.state();
+        if state.slowed_at.is_some_and(|slowed| sent_at <= slowed) {
+            return;
+        }
+        state.slowed_at = Some(Instant::now());
         let now = state.keys_per_second.unwrap_or(UNLIMITED);
         let slowest = self.limit.map_or(SLOWEST, |limit| limit.min(SLOWEST));
         let rate = (now / 2.0).max(slowest);
@@ -81,13 +90,13 @@ impl Pace {
         }
     }
 
-    /// Raises the rate by a tenth, up to the limit.
-    pub(super) fn recover(&self) {
+    /// Raises the rate by a tenth for every thousand keys that were deleted, up to the limit.
+    pub(super) fn recover(&self, keys: usize) {
         let mut state = self.state();
         let Some(now) = state.keys_per_second else {
             return;
         };
-        let grown = now * 1.1;
+        let grown = now * 1.1_f64.powf(keys as f64 / KEYS_PER_CALL as f64);
         state.keys_per_second = match self.limit {
             Some(limit) => Some(grown.min(limit)),
             None if grown > UNLIMITED * 4.0 => None,
@@ -164,7 +173,7 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
-    const KEYS: usize = 1000;
+    const KEYS: usize = KEYS_PER_CALL;
 
     /// Returns the keys per second at which two calls in a row may be sent.
     fn rate(pace: &Pace) -> f64 {
@@ -179,7 +188,7 @@ mod tests {
     fn without_a_limit_no_call_waits_until_s3_returns_slow_down() {
         let pace = Pace::new(0);
         assert_eq!(rate(&pace), f64::INFINITY);
-        pace.slow_down();
+        pace.slow_down(Instant::now());
         assert_eq!(rate(&pace), UNLIMITED / 2.0);
     }
 
@@ -192,7 +201,7 @@ mod tests {
         ] {
             let pace = Pace::new(limit);
             let slower = [1, 1, 100].map(|times| {
-                (0..times).for_each(|_| pace.slow_down());
+                (0..times).for_each(|_| pace.slow_down(Instant::now()));
                 rate(&pace)
             });
             assert_eq!(slower, rates, "from {limit}");
@@ -204,15 +213,15 @@ mod tests {
         for limit in [0, 4000] {
             let pace = Pace::new(limit);
             let full = rate(&pace);
-            (0..100).for_each(|_| pace.slow_down());
+            (0..100).for_each(|_| pace.slow_down(Instant::now()));
             let mut seconds = 0.0;
             while pace.state().slowed {
-                pace.recover();
+                pace.recover(KEYS);
                 assert!(rate(&pace) <= full, "beyond {limit}");
                 seconds += KEYS as f64 / rate(&pace);
                 assert!(seconds < 300.0, "not recovered to {limit}");
             }
-            pace.recover();
+            pace.recover(KEYS);
             assert_eq!(rate(&pace), full, "from {limit}");
         }
     }

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Result;
 use futures_util::future::join;
 use tokio::time::timeout;
+use tracing::warn;
 use uuid::Uuid;
 
 use super::{
@@ -52,17 +53,17 @@ impl Servers {
             let fleet = fleet::read(&client).await?;
             anyhow::Ok((client, fleet))
         };
-        let (opened, probed) = join(opening, timeout(S3_TIMEOUT, objects.probe())).await;
+        let (opened, checked) = join(opening, timeout(S3_TIMEOUT, objects.check())).await;
         let (client, fleet) = opened?;
         let ready = async {
-            match probed {
-                Ok(probed) => probed?,
-                Err(_) => {
-                    let problem = format!("S3 did not answer within {S3_TIMEOUT:?}");
-                    return Err(Problem::new(problem, S3_REMEDY).into());
-                }
+            let Ok(checked) = checked else {
+                let problem = format!("S3 did not answer within {S3_TIMEOUT:?}");
+                return Err(Problem::new(problem, S3_REMEDY).into());
+            };
+            if let Some(doubt) = checked? {
+                warn!("{doubt}");
             }
-            // After the probe: a mistyped bucket must not be remembered.
+            // After the check: a mistyped bucket must not be remembered.
             fleet::bind_bucket(&client, objects.bucket(), objects.prefix()).await
         };
         ready.await.map_err(NotReady)?;

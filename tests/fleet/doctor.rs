@@ -253,17 +253,6 @@ async fn a_store_that_needs_the_other_checksum_is_a_failure_that_names_the_setti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_without_bulk_deletion_is_a_failure_for_doctor_and_for_a_run() {
-    let world = World::new().await;
-    let s3 = FaultyS3::start(&world, Mode::Failing { status: 501, code: "NotImplemented" }).await;
-    let doctor = world.program("cleanupctl").env("AWS_ENDPOINT_URL", &s3.url);
-    let words = ["NotImplemented", "neither checksum", "a store that has DeleteObjects"];
-    diagnose(doctor).await.assert_says("bucket", "failure", &words);
-    let run = world.program("cleanup-worker").args(&["run"]).env("AWS_ENDPOINT_URL", &s3.url);
-    run.output().await.assert_refused(1, &["DeleteObjects", "CLEANUP_S3_CHECKSUM=md5"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn unwise_timeouts_and_plain_text_connections_are_warnings() {
     let world = World::new().await;
     let doctor = world.program("cleanupctl").env("CLEANUP_WATCHDOG_STUCK_AFTER", "3d");

@@ -37,6 +37,7 @@ mod run;
 mod s3_rights;
 mod schedule;
 mod signals;
+mod single_deletes;
 mod start_errors;
 mod status;
 mod throttle;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_s3::types::BucketVersioningStatus;
+use axum::http::Uri;
 use futures_util::future::join;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -29,17 +30,27 @@ pub(super) async fn deletes(settings: &Settings) -> (Outcome, Result<Objects, &'
     };
     let used = settings.s3.checksum;
     let other = objects.with_checksum(the_other(used));
-    let Ok((probed, other)) = timeout(TIMEOUT, join(objects.probe(), other.probe())).await else {
+    let Ok((checked, other)) = timeout(TIMEOUT, join(objects.check(), other.probe())).await else {
         let found = format!("S3 did not answer within {TIMEOUT:?}");
         return (failure(found, S3_REMEDY), Err(UNAVAILABLE));
     };
-    let bucket = match probed {
+    let bucket = match checked {
         Err(ObjectsError::Unavailable { .. }) => Err(UNAVAILABLE),
         Err(ObjectsError::NoBucket { .. }) => Err("the bucket does not exist"),
         Err(ObjectsError::NoCredentials { .. }) => Err("no AWS credentials"),
         _ => Ok(objects.clone()),
     };
-    (judge_deletes(objects.bucket(), used, probed, other.is_ok()), bucket)
+    let outcome = match (checked, objects.one_by_one()) {
+        (Ok(Some(doubt)), _) => warning(doubt.problem, doubt.remedy),
+        (Ok(None), Some(why)) => {
+            ok(format!("deletes work in {:?}, one by one: {why}", objects.bucket()))
+        }
+        (checked, _) => {
+            let probed = checked.map(|_| ());
+            judge_deletes(objects.bucket(), used, probed, other.is_ok())
+        }
+    };
+    (outcome, bucket)
 }
 
 fn the_other(used: Checksum) -> Checksum {
@@ -77,7 +88,7 @@ fn judge_deletes(
         ),
         Err(error @ ObjectsError::Unsupported { .. }) => failure(
             format!("{bucket:?} accepts DeleteObjects with neither checksum: {}", error.reason()),
-            "workers delete with DeleteObjects only: keep the objects in a store that has DeleteObjects",
+            "set CLEANUP_S3_BULK_DELETE=auto, and check AWS_ENDPOINT_URL and s3.path_style",
         ),
         Err(error) => Problem::from(&error).into(),
     }
@@ -86,9 +97,23 @@ fn judge_deletes(
 /// Checks whether deleted objects are really gone. With versions they are not: a DeleteObjects that
 /// names no version succeeds and adds a delete marker, whether versioning is on or suspended, and
 /// under object lock, too.
-pub(super) async fn versions(objects: &Objects) -> Result<Outcome, Problem> {
-    let checked = timeout(TIMEOUT, check_versions(objects)).await;
-    Ok(checked.unwrap_or_else(|_| left_out(UNAVAILABLE)))
+pub(super) async fn versions(objects: &Objects, settings: &Settings) -> Result<Outcome, Problem> {
+    let Ok(checked) = timeout(TIMEOUT, check_versions(objects)).await else {
+        return Ok(left_out(UNAVAILABLE));
+    };
+    Ok(match is_google(settings.s3.endpoint.as_deref().unwrap_or_default()) {
+        true if checked.is_ok() => warning(
+            "Google Cloud Storage keeps deleted objects for 7 days, unless soft delete is off for the \
+             bucket: S3's interface does not tell",
+            format!("gcloud storage buckets update gs://{} --clear-soft-delete", objects.bucket()),
+        ),
+        _ => checked,
+    })
+}
+
+fn is_google(endpoint: &str) -> bool {
+    let host = endpoint.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_lowercase));
+    host.is_some_and(|host| host.ends_with("storage.googleapis.com"))
 }
 
 async fn check_versions(objects: &Objects) -> Outcome {
@@ -133,6 +158,16 @@ pub(super) async fn binding(db: &Client, settings: &Settings) -> Result<Outcome,
 mod tests {
     use super::*;
     use crate::objects::Action;
+
+    #[test]
+    fn only_googles_own_endpoints_have_soft_delete() {
+        for google in ["https://storage.googleapis.com", "https://b.storage.googleapis.com:443/"] {
+            assert!(is_google(google), "{google}");
+        }
+        for other in ["", "http://minio:9000", "https://storage.googleapis.com.example.com"] {
+            assert!(!is_google(other), "{other}");
+        }
+    }
 
     #[test]
     fn only_a_refusal_is_blamed_on_the_checksum() {

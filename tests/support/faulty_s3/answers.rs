@@ -2,11 +2,12 @@
 
 use axum::{
     body::{Body, Bytes},
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
+use percent_encoding::percent_decode_str;
 
-use super::Mode;
+use super::{Kind, Mode};
 
 /// Returns the answer of a mode that deletes nothing, `None` if this call is to be carried out.
 pub(super) fn refusal(mode: &Mode, keys: &[String], has_md5: bool) -> Option<Response> {
@@ -16,12 +17,53 @@ pub(super) fn refusal(mode: &Mode, keys: &[String], has_md5: bool) -> Option<Res
         Mode::Failing { status, code } => Some(failure(*status, code)),
         Mode::OtherRegion { status, code, region } => Some(other_region(*status, code, region)),
         Mode::ErrorInBody { code } => Some(xml(error(code))),
+        Mode::WebPage => {
+            Some(([(CONTENT_TYPE, "text/html")], "<html>log in</html>").into_response())
+        }
         Mode::EmptyAnswer => Some(xml("<DeleteResult></DeleteResult>".into())),
         Mode::RejectingCall { text } if keys.iter().any(|key| key.contains(text)) => {
             Some((StatusCode::BAD_REQUEST, error("MalformedXML")).into_response())
         }
         _ => None,
     }
+}
+
+/// Returns the answer to HEAD of the bucket, and to any request for another bucket.
+pub(super) fn of_bucket(kind: &Kind, method: &Method, uri: &Uri, bucket: &str) -> Option<Response> {
+    let path = uri.path().trim_start_matches('/');
+    let (named, key) = path.split_once('/').unwrap_or((path, ""));
+    match kind.any_bucket {
+        Some(status) if method == Method::HEAD && key.is_empty() => {
+            Some(StatusCode::from_u16(status).expect("status").into_response())
+        }
+        None if method == Method::HEAD && key.is_empty() => Some(StatusCode::OK.into_response()),
+        None if named != bucket => Some(failure(404, "NoSuchBucket")),
+        _ => None,
+    }
+}
+
+/// Returns the key of a DeleteObject.
+pub(super) fn single_key(method: &Method, uri: &Uri) -> Option<String> {
+    let key = uri.path().trim_start_matches('/').split_once('/').map(|(_, key)| key)?;
+    let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
+    (method == Method::DELETE).then_some(key)
+}
+
+/// Builds the answer to a DeleteObject.
+pub(super) fn verdict(mode: &Mode, deleted: bool) -> Response {
+    let code = match mode {
+        Mode::Refusing { code, .. } if !deleted => *code,
+        Mode::RefusingWith { .. } if !deleted => "ObjectLocked",
+        _ => return StatusCode::NO_CONTENT.into_response(),
+    };
+    let status = match code {
+        "AccessDenied" => 403,
+        "NoSuchKey" => 404,
+        "InternalError" => 500,
+        "SlowDown" => 503,
+        _ => 400,
+    };
+    failure(status, code)
 }
 
 /// Builds the answer that lists what happened to each key.

@@ -1,6 +1,7 @@
 //! An S3 endpoint that passes deletions on to the real store and fails in a chosen way.
 //!
-//! The test picks a [`Mode`]; `answers` builds the HTTP answers of each mode.
+//! The test picks a [`Mode`], and in [`Kind`] what the store can do at all; `answers` builds the HTTP
+//! answers.
 
 mod answers;
 mod mode;
@@ -14,14 +15,22 @@ use std::{
 };
 
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
-use axum::{Router, body::Bytes, http::HeaderMap, response::Response};
+use axum::{
+    Router,
+    body::Bytes,
+    http::{HeaderMap, Method, Uri},
+    response::Response,
+};
 use tokio::{
     sync::{Notify, watch},
     time::sleep,
 };
 
-use self::answers::{cut, failure, keys_in, refusal, verdicts, xml};
+use self::answers::{
+    cut, failure, keys_in, of_bucket, refusal, single_key, verdict, verdicts, xml,
+};
 pub(crate) use self::mode::Mode;
+use self::mode::PROBE;
 use super::{World, invariants::Store};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,15 +44,38 @@ pub(crate) struct Stats {
     pub late: AtomicU64,
     /// Keys that were deleted again after the caller got its answer.
     pub repeated: AtomicU64,
+    /// Calls that had too many keys for the store.
+    pub too_many: AtomicU64,
+    /// DeleteObjects calls to a store that has none.
+    pub bulk_refused: AtomicU64,
+    /// Keys that were deleted with DeleteObject.
+    pub singles: AtomicU64,
+    /// Requests for single objects that are in flight, and the most that were so far.
+    in_flight: AtomicU64,
+    pub most_in_flight: AtomicU64,
     /// Calls that got another mode than [`Mode::Normal`].
     pub touched: AtomicU64,
     /// Late and repeated deletions that have not happened yet.
     pending: AtomicUsize,
 }
 
+/// What the store can do at all.
+#[derive(Clone, Default)]
+pub(crate) struct Kind {
+    /// Answers DeleteObjects with this status and error code.
+    pub no_bulk: Option<(u16, &'static str)>,
+    /// The most keys that DeleteObjects takes.
+    pub most_keys: Option<usize>,
+    /// DeleteObjects carries out and mentions only this many keys.
+    pub most_carried_out: Option<usize>,
+    /// Acknowledges deletes in buckets that do not exist, and answers HEAD of a bucket with this status.
+    pub any_bucket: Option<u16>,
+}
+
 #[derive(Clone)]
 pub(crate) struct FaultyS3 {
     pub url: String,
+    kind: Arc<Mutex<Kind>>,
     mode: Arc<Mutex<Mode>>,
     /// The mode that the next probe starts.
     next: Arc<Mutex<Option<Mode>>>,
@@ -69,6 +101,7 @@ impl FaultyS3 {
         let ((calls, _), (probes, _)) = (watch::channel(0), watch::channel(0));
         let server = Self {
             url,
+            kind: Arc::default(),
             mode: Arc::new(Mutex::new(mode)),
             next: Arc::default(),
             odds: Arc::default(),
@@ -79,14 +112,28 @@ impl FaultyS3 {
             headers: Arc::default(),
         };
         let shared = server.clone();
-        let app = Router::new().fallback(move |headers: HeaderMap, body: Bytes| {
+        let answer = move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
             let has_md5 = headers.contains_key("content-md5");
-            *shared.headers.lock().expect("headers") = headers;
             let (shared, store) = (shared.clone(), store.clone());
-            async move { shared.answer(&store, &body, has_md5).await }
-        });
+            async move {
+                let kind = shared.kind.lock().expect("kind").clone();
+                if let Some(answer) = of_bucket(&kind, &method, &uri, &store.bucket) {
+                    return answer;
+                }
+                *shared.headers.lock().expect("headers") = headers;
+                match single_key(&method, &uri) {
+                    Some(key) => shared.answer_single(&store, key).await,
+                    None => shared.answer_bulk(&kind, &store, &body, has_md5).await,
+                }
+            }
+        };
+        let app = Router::new().fallback(answer);
         tokio::spawn(async move { axum::serve(listener, app).await });
         server
+    }
+
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        *self.kind.lock().expect("kind") = kind;
     }
 
     pub(crate) fn set_mode(&self, mode: Mode) {
@@ -146,11 +193,49 @@ impl FaultyS3 {
         if spared { Mode::Normal } else { self.mode.lock().expect("mode").clone() }
     }
 
-    async fn answer(&self, store: &Store, body: &[u8], has_md5: bool) -> Response {
+    async fn answer_bulk(
+        &self,
+        kind: &Kind,
+        store: &Store,
+        body: &[u8],
+        has_md5: bool,
+    ) -> Response {
         let keys = keys_in(&String::from_utf8_lossy(body));
+        match kind {
+            Kind { no_bulk: Some((status, code)), .. } => {
+                self.stats.bulk_refused.fetch_add(1, Relaxed);
+                failure(*status, code)
+            }
+            Kind { most_keys: Some(most), .. } if keys.len() > *most => {
+                self.stats.too_many.fetch_add(1, Relaxed);
+                failure(400, "MalformedXML")
+            }
+            Kind { most_carried_out: Some(most), .. } => {
+                let keys = keys.into_iter().take(*most).collect();
+                self.answer(store, keys, has_md5, false).await
+            }
+            _ => self.answer(store, keys, has_md5, false).await,
+        }
+    }
+
+    async fn answer_single(&self, store: &Store, key: String) -> Response {
+        let in_flight = self.stats.in_flight.fetch_add(1, Relaxed) + 1;
+        self.stats.most_in_flight.fetch_max(in_flight, Relaxed);
+        let answer = self.answer(store, vec![key], false, true).await;
+        self.stats.in_flight.fetch_sub(1, Relaxed);
+        answer
+    }
+
+    async fn answer(
+        &self,
+        store: &Store,
+        keys: Vec<String>,
+        has_md5: bool,
+        single: bool,
+    ) -> Response {
         let held = self.go.notified();
         let mode = self.mode_of_this_call();
-        let probe = keys.iter().all(|key| key.ends_with(".paste-cleanup-probe"));
+        let probe = keys.iter().all(|key| key.ends_with(PROBE));
         if probe {
             if let Some(next) = self.next.lock().expect("next").take() {
                 self.set_mode(next);
@@ -160,6 +245,7 @@ impl FaultyS3 {
             self.calls.send_modify(|calls| *calls += 1);
             let touched = !matches!(mode, Mode::Normal);
             self.stats.touched.fetch_add(u64::from(touched), Relaxed);
+            self.stats.singles.fetch_add(u64::from(single), Relaxed);
         }
         if let Some(refusal) = refusal(&mode, &keys, has_md5) {
             return refusal;
@@ -182,6 +268,9 @@ impl FaultyS3 {
                 self.delete_later(store, good.clone(), probe, *after, |stats| &stats.repeated);
             }
             _ => {}
+        }
+        if single {
+            return verdict(&mode, bad.is_empty());
         }
         let answer = verdicts(&mode, &good, &bad);
         if matches!(mode, Mode::Cutting) { cut(answer) } else { xml(answer) }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The end of a key that no object has.
+pub(super) const PROBE: &str = ".paste-cleanup-probe";
+
 #[derive(Clone)]
 pub(crate) enum Mode {
     /// Deletes, but refuses keys that contain `text`, with this error code.
@@ -15,6 +18,8 @@ pub(crate) enum Mode {
     Failing { status: u16, code: &'static str },
     /// Answers 200 with an error as its body, and deletes nothing.
     ErrorInBody { code: &'static str },
+    /// Answers 200 with a web page, like a proxy that wants a login, and deletes nothing.
+    WebPage,
     /// Answers 200 without mentioning any key, and deletes nothing.
     EmptyAnswer,
     /// Rejects a call as a whole if one of its keys contains `text`.
@@ -37,6 +42,9 @@ pub(crate) enum Mode {
 
 impl Mode {
     pub(super) fn refuses(&self, key: &str) -> bool {
-        matches!(self, Self::Refusing { text, .. } | Self::RefusingWith { text, .. } if key.contains(text))
+        // A probe beside a key is for another object.
+        let is_beside = |text: &str| key.strip_prefix(text) == Some(PROBE);
+        matches!(self, Self::Refusing { text, .. } | Self::RefusingWith { text, .. }
+            if key.contains(text) && !is_beside(text))
     }
 }

@@ -22,7 +22,7 @@ impl MemoryS3 {
     }
 
     pub(super) fn head(&self, key: &str) -> Response {
-        if self.quirk() == Some(Quirk::NoReading) {
+        if matches!(self.quirk(), Some(Quirk::NoReading | Quirk::NoEncoding)) {
             return StatusCode::FORBIDDEN.into_response();
         }
         match self.has(key) {
@@ -60,10 +60,10 @@ impl MemoryS3 {
             Some(after) if after >= prefix => Bound::Excluded(after),
             _ => Bound::Included(prefix.clone()),
         };
-        let encode: fn(&str) -> String =
-            if query.get("encoding-type").is_some() { url_encoded } else { escaped };
-        let objects = self.objects();
         let quirk = self.quirk();
+        let is_encoded = query.get("encoding-type").is_some() && quirk != Some(Quirk::NoEncoding);
+        let encode: fn(&str) -> String = if is_encoded { url_encoded } else { escaped };
+        let objects = self.objects();
         let unlisted =
             |key: &str| matches!(quirk, Some(Quirk::Unlisted(some)) if key.starts_with(some));
         let most = if quirk == Some(Quirk::NoTokensNoKeys) { 0 } else { most };
@@ -88,7 +88,7 @@ impl MemoryS3 {
             let token = escaped(last);
             let _ = write!(answer, "<NextContinuationToken>{token}</NextContinuationToken>");
         }
-        if query.get("encoding-type").is_some() {
+        if is_encoded {
             answer.push_str("<EncodingType>url</EncodingType>");
         }
         xml(answer + "</ListBucketResult>")
@@ -119,6 +119,14 @@ fn url_encoded(key: &str) -> String {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+pub(super) fn no_bucket() -> Response {
+    (StatusCode::NOT_FOUND, "<Error><Code>NoSuchBucket</Code></Error>").into_response()
+}
+
+pub(super) fn no_bulk() -> Response {
+    (StatusCode::NOT_IMPLEMENTED, "<Error><Code>NotImplemented</Code></Error>").into_response()
 }
 
 fn xml(body: String) -> Response {

@@ -18,7 +18,7 @@ use axum::{
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 
-use self::answers::Query;
+use self::answers::{Query, no_bucket, no_bulk};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -49,6 +49,10 @@ pub(crate) enum Quirk {
     Unlisted(&'static str),
     /// HEAD is denied.
     NoReading,
+    /// There is no DeleteObjects.
+    NoBulk,
+    /// Lists keys as they are, although URL encoding was asked for. HEAD is denied.
+    NoEncoding,
 }
 
 #[derive(Clone)]
@@ -161,6 +165,9 @@ impl MemoryS3 {
         }
         let query = Query::of(uri);
         let path = percent_decode_str(uri.path()).decode_utf8_lossy().into_owned();
+        if path.starts_with("/paste-cleanup-probe-") {
+            return no_bucket();
+        }
         let key = path.splitn(3, '/').nth(2).unwrap_or_default().to_string();
         let (call, answer) = match *method {
             Method::GET if query.get("list-type").is_some() => {
@@ -179,6 +186,7 @@ impl MemoryS3 {
                 self.remove(&key);
                 (Some(Call::Delete), StatusCode::NO_CONTENT.into_response())
             }
+            Method::POST if self.quirk() == Some(Quirk::NoBulk) => (None, no_bulk()),
             Method::POST => (Some(Call::Delete), self.delete(&body).await),
             _ => (None, StatusCode::OK.into_response()),
         };

@@ -1,0 +1,123 @@
+//! Does the store have DeleteObjects, and how many keys does it take in a request? A process learns both
+//! from the store's answers.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tracing::info;
+
+use super::{
+    KEYS_PER_CALL, Objects, ObjectsError, PROBE,
+    classify::{CallError, Refusal},
+    single::IN_FLIGHT,
+};
+use crate::{
+    config::{BulkDelete, Checksum},
+    mutex::Mutex,
+};
+
+/// How objects are deleted by this process.
+#[derive(Debug)]
+pub(super) struct Bulk {
+    setting: BulkDelete,
+    /// Why objects are deleted one by one, if they are.
+    off: Mutex<Option<String>>,
+    keys_per_call: AtomicUsize,
+    singles: Semaphore,
+}
+
+impl Bulk {
+    pub(super) fn new(setting: BulkDelete) -> Self {
+        let off = (setting == BulkDelete::Never).then(|| "s3.bulk_delete is \"never\"".to_string());
+        Self {
+            setting,
+            off: Mutex::new(off),
+            keys_per_call: AtomicUsize::new(KEYS_PER_CALL),
+            singles: Semaphore::new(IN_FLIGHT),
+        }
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.off.lock().is_some()
+    }
+
+    /// Takes the keys that are too many for one call out of it.
+    pub(super) fn split_off(&self, keys: &mut Vec<String>) -> Option<Vec<String>> {
+        let most = self.keys_per_call.load(Relaxed);
+        (!self.is_off() && keys.len() > most).then(|| keys.split_off(most))
+    }
+
+    /// Waits until one more request for a single object may be in flight.
+    pub(super) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.singles.acquire().await.ok()
+    }
+
+    fn lower(&self, keys: usize) -> bool {
+        self.keys_per_call.fetch_min(keys, Relaxed) > keys
+    }
+}
+
+impl Objects {
+    /// Returns why objects are deleted one by one, if they are.
+    pub fn one_by_one(&self) -> Option<String> {
+        self.bulk.off.lock().clone()
+    }
+
+    /// Deletes one by one from now on, if the settings leave the choice, the store itself refused
+    /// DeleteObjects, and it takes DeleteObject. Otherwise returns the error to report.
+    pub(super) async fn turn_bulk_off(&self, refused: CallError) -> Result<(), CallError> {
+        let refusal = match &refused {
+            CallError::Unsupported(refusal) | CallError::Rejected(refusal) if refusal.has_code => {
+                refusal
+            }
+            _ => return Err(refused),
+        };
+        let checksum = if self.md5 { Checksum::Auto } else { Checksum::Md5 };
+        if self.bulk.setting != BulkDelete::Auto
+            || self.with_checksum(checksum).call(&[self.probe_key()]).await.is_ok()
+        {
+            return Err(refused);
+        }
+        match self.delete_one(&self.probe_key()).await {
+            Ok(answer) if answer.any_gone() => {}
+            Err(error @ CallError::NoBucket) => return Err(error),
+            _ => return Err(refused),
+        }
+        let Refusal { reason, .. } = refusal;
+        let mut off = self.bulk.off.lock();
+        if off.is_none() {
+            info!(
+                "the store does not accept DeleteObjects ({reason}): deleting objects one by one"
+            );
+            *off = Some(format!("the store does not accept DeleteObjects: {reason}"));
+        }
+        Ok(())
+    }
+
+    /// Whether a rejected call should be sent again in another way, because the store has no
+    /// DeleteObjects or takes fewer keys in one: later calls have at most half as many. If not, one of
+    /// its keys is at fault.
+    pub(super) async fn had_too_many_keys(&self, keys: usize) -> Result<bool, ObjectsError> {
+        let mut rejected = None;
+        if keys > 1 {
+            let probes: Vec<_> = (0..keys).map(|n| format!("{}{n}{PROBE}", self.prefix)).collect();
+            match self.call(&probes).await {
+                Err(CallError::Rejected(refusal)) => rejected = Some(refusal.reason),
+                answered => return self.judge_probe(answered).map(|()| false),
+            }
+        }
+        // If the store does not delete one key either, their number is not the cause.
+        self.probe().await?;
+        if self.bulk.is_off() {
+            return Ok(true);
+        }
+        if let Some(reason) = &rejected
+            && self.bulk.lower(keys.div_ceil(2))
+        {
+            let half = keys.div_ceil(2);
+            info!("the store does not take {keys} keys in one call ({reason}): sending {half}");
+        }
+        Ok(rejected.is_some())
+    }
+}
