@@ -5,7 +5,7 @@ use std::{error::Error as _, time::Duration};
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::{Error, error::SqlState};
 
-use super::{ANSWER_WITHIN, CONNECT_TIMEOUT, Fault, WAIT_TIMEOUT, is_read_only, session};
+use super::{ANSWER_WITHIN, CONNECT_TIMEOUT, Fault, WAIT_TIMEOUT, is_read_only};
 use crate::printable::printable;
 
 /// Why Postgres did not do what it was asked to do.
@@ -77,7 +77,6 @@ pub fn remedy(error: &Error) -> &'static str {
              CLEANUP_POSTGRES_URL (which may list several hosts), or switch \
              default_transaction_read_only off"
         }
-        _ if session::is_refused_by_pooler(error) => session::POOLER_REMEDY,
         _ if is_row_security(error) => {
             "row-level security hides rows from this login: give it BYPASSRLS or a policy that \
              shows all rows"

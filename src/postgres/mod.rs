@@ -8,6 +8,7 @@ mod error;
 mod fault;
 mod hosts;
 pub mod planner;
+mod pooler;
 mod session;
 
 use std::{
@@ -124,6 +125,7 @@ impl Target {
     pub async fn open(&self) -> Result<Client, Problem> {
         let opening = async {
             let client = self.connect().await.map_err(|error| self.explain(error))?;
+            pooler::check_maker(self, &client).await?;
             session::check_settings(self, &client).await?;
             Ok::<_, Problem>(client)
         };
@@ -164,8 +166,15 @@ impl Target {
 
     /// Returns what failed on which server, and what to do.
     pub fn explain(&self, error: tokio_postgres::Error) -> Problem {
+        let refused_by = self.refused_by(&error);
         let Problem { problem, remedy } = error.into();
-        self.problem(problem, remedy)
+        match refused_by {
+            Some(pooler) => {
+                let problem = format!("{} refuses our sessions: {problem}", pooler.name());
+                self.problem(problem, pooler.remedy())
+            }
+            None => self.problem(problem, remedy),
+        }
     }
 }
 

@@ -52,8 +52,6 @@ const CHECK_WITHIN: Duration = Duration::from_secs(10);
 /// Time limit of its second connection. A pool by session may have no session left for it, because the
 /// first connection keeps its own; a pool by transaction has that one.
 const SECOND_WITHIN: Duration = Duration::from_secs(5);
-pub(super) const POOLER_REMEDY: &str =
-    "connect to Postgres itself, or pool by session as described in ops/SECURITY.md (PgBouncer)";
 
 /// Returns the startup options of every session, after the options in the URL.
 pub(super) fn options(own: Option<&str>, schema: Option<&str>) -> String {
@@ -74,15 +72,6 @@ fn escaped(value: &str) -> String {
     value.chars().flat_map(|c| needs_escape(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// Returns whether PgBouncer refused the startup options: it accepts few parameters. Only its message
-/// tells, because PgBouncer has one SQLSTATE for all that it refuses.
-pub(super) fn is_refused_by_pooler(error: &Error) -> bool {
-    error.as_db_error().is_some_and(|refusal| {
-        refusal.code() == &SqlState::PROTOCOL_VIOLATION
-            && refusal.message().contains("startup parameter")
-    })
-}
-
 /// Refuses a session without the fleet's settings.
 pub(super) async fn check_settings(target: &Target, client: &Client) -> Result<(), Problem> {
     let wrong = first_wrong_setting(client).await.map_err(|error| target.explain(error))?;
@@ -97,28 +86,32 @@ pub(super) async fn check_settings(target: &Target, client: &Client) -> Result<(
 
 /// A setting of the session is not the one that it was started with.
 fn dropped(target: &Target, name: &str, found: &str, wanted: &str) -> Problem {
+    let pooler = target.pooler();
     let problem = format!(
-        "{name} is {found:?}, but the session was started with {wanted}: a pooler drops the \
-         session's settings"
+        "{name} is {found:?}, but the session was started with {wanted}: {} drops the session's \
+         settings",
+        pooler.name()
     );
-    target.problem(problem, POOLER_REMEDY)
+    target.problem(problem, pooler.remedy())
 }
 
 /// Refuses a session that is shared, and one of which that is not known: two programs in one session
 /// would take each other's locks and settings for their own.
 pub(super) async fn check_unshared(target: &Target, client: &Client) -> Result<(), Problem> {
-    const SHARES: &str = "a pooler shares this session with other clients between transactions";
+    let pooler = target.pooler();
+    let shares =
+        format!("{} shares this session with other clients between transactions", pooler.name());
     let Ok(checked) = timeout(CHECK_WITHIN, is_shared(target, client)).await else {
         let within = CHECK_WITHIN.as_secs();
         return Err(target.problem(
-            format!("could not find out within {within} s whether {SHARES}"),
-            format!("try again when Postgres is less busy, or {POOLER_REMEDY}"),
+            format!("could not find out within {within} s whether {shares}"),
+            format!("try again when Postgres is less busy, or {}", pooler.remedy()),
         ));
     };
     match checked.map_err(|error| target.explain(error))? {
         true => {
-            let problem = format!("{SHARES} (transaction or statement pooling)");
-            Err(target.problem(problem, POOLER_REMEDY))
+            let problem = format!("{shares} (transaction or statement pooling)");
+            Err(target.problem(problem, pooler.remedy()))
         }
         false => Ok(()),
     }

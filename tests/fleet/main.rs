@@ -21,6 +21,7 @@ mod hostile_names;
 mod http;
 mod lock;
 mod lost_answers;
+mod managed_postgres;
 mod metrics;
 mod migrate_roles;
 mod named_faults;

@@ -49,7 +49,10 @@ async fn assert_refused(world: &World, pooler: &PgBouncer, words: &[&str]) {
             .output()
             .await;
         ended.assert_refused(1, words);
-        ended.assert_refused(1, &["connect to Postgres itself", "by session", "ops/SECURITY.md"]);
+        ended.assert_refused(
+            1,
+            &["connect to Postgres itself", "pool_mode = session", "ops/SECURITY.md"],
+        );
     }
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
 }
