@@ -29,6 +29,9 @@ impl Common {
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let settings = crate::config::load(self.config.as_deref())?;
         crate::telemetry::start(&settings.log);
+        for exposed in settings.exposed_secrets() {
+            tracing::warn!("{exposed}");
+        }
         Ok(settings)
     }
 }

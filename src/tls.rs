@@ -3,15 +3,21 @@
 use std::{path::Path, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    client::{WebPkiServerVerifier, verify_server_name},
+    client::{WantsClientCert, WebPkiServerVerifier, verify_server_name},
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, ServerName, UnixTime,
+        pem::{self, PemObject},
+    },
     server::ParsedCertificate,
 };
 
-use crate::{config::ConfigError, printable::printable};
+use crate::{
+    config::{ConfigError, Postgres},
+    printable::printable,
+};
 
 /// What is verified of the server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +36,35 @@ pub(crate) fn install_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// Returns a rustls configuration that verifies against `ca_file` or the system's CAs.
+/// Returns a rustls configuration that verifies against `postgres.ca_file` or the system's CAs, and has
+/// the client certificate of the settings.
 pub(crate) fn client_config(
     verify: Verify,
-    ca_file: Option<&Path>,
+    settings: &Postgres,
 ) -> Result<ClientConfig, ConfigError> {
     install_provider();
+    let builder = verifying(verify, settings.ca_file.as_deref())?;
+    let (Some(certificate), Some(key)) = (&settings.client_cert_file, &settings.client_key_file)
+    else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates("postgres.client_cert_file", certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| invalid("postgres.client_key_file", key, pem_reason(&error)))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| {
+        invalid("postgres.client_cert_file", certificate, format!("does not work: {error}"))
+    })
+}
+
+/// Starts a configuration that verifies the server.
+fn verifying(
+    verify: Verify,
+    ca_file: Option<&Path>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, ConfigError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder();
     if verify == Verify::Full {
-        return Ok(builder.with_root_certificates(roots(ca_file)?).with_no_client_auth());
+        return Ok(builder.with_root_certificates(roots(ca_file)?));
     }
     let chain = match verify {
         Verify::Chain => {
@@ -52,7 +77,7 @@ pub(crate) fn client_config(
         _ => None,
     };
     let verifier = Arc::new(WithoutHostName { chain, provider });
-    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
 }
 
 /// Loads the CAs of `postgres.ca_file`, or those of the system.
@@ -62,22 +87,38 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, ConfigError> {
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(store);
     };
-    let invalid = |reason: String| {
-        let path = printable(&path.display().to_string());
-        ConfigError::invalid(format!("postgres.ca_file {path} {reason}"))
-    };
-    let certificates = CertificateDer::pem_file_iter(path)
-        .map_err(|error| invalid(format!("cannot be read: {error}")))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| invalid(format!("is not PEM: {error}")))?;
-        store
-            .add(certificate)
-            .map_err(|error| invalid(format!("contains an invalid certificate: {error}")))?;
-    }
-    if store.is_empty() {
-        return Err(invalid("contains no certificate".into()));
+    let key = "postgres.ca_file";
+    for certificate in certificates(key, path)? {
+        let added = store.add(certificate);
+        added.map_err(|error| {
+            invalid(key, path, format!("contains an invalid certificate: {error}"))
+        })?;
     }
     Ok(store)
+}
+
+/// Reads the certificates of a PEM file; there is at least one.
+fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(certificates) if certificates.is_empty() => {
+            Err(invalid(key, path, "contains no certificate".into()))
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(invalid(key, path, pem_reason(&error))),
+    }
+}
+
+fn pem_reason(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => format!("cannot be read: {error}"),
+        error => format!("is not PEM: {error}"),
+    }
+}
+
+fn invalid(key: &str, path: &Path, reason: String) -> ConfigError {
+    let path = printable(&path.display().to_string());
+    ConfigError::invalid(format!("{key} {path} {reason}"))
 }
 
 /// Always verifies signatures, the chain if there is a CA to verify against, and never the host name.

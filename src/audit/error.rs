@@ -64,7 +64,7 @@ pub(super) fn repair_error(error: &tokio_postgres::Error) -> Option<RepairError>
     }
 }
 
-fn what_to_do(error: &tokio_postgres::Error) -> &'static str {
+fn what_to_do(error: &tokio_postgres::Error) -> &str {
     match error.code() {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) if !is_row_security(error) => {
             "grant this login the role cleanup_auditor (`cleanupctl migrate --roles` creates it)"

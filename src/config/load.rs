@@ -1,6 +1,9 @@
 //! Loads the settings from file, environment and defaults.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use confique::{
     Config, Layer,
@@ -27,10 +30,11 @@ impl ConfigError {
         Self::new(problem, "`cleanupctl config` explains every setting")
     }
 
-    fn missing(key: &str, well_known: &str, variable: &str) -> Self {
+    /// A setting that is needed and not set. `variables`: the one that other tools read, and its own.
+    pub(super) fn missing(key: &str, [well_known, own]: [&str; 2]) -> Self {
         Self::new(
             format!("{key} is not set"),
-            format!("set {well_known} or {variable}, or write `{key}` to the file of --config"),
+            format!("set {well_known} or {own}, or write `{key}` to the file of --config"),
         )
     }
 }
@@ -176,39 +180,28 @@ fn well_known_variables() -> <Settings as Config>::Layer {
     let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut layer = <Settings as Config>::Layer::empty();
     layer.postgres.url = read("DATABASE_URL").map(SecretString::from);
+    layer.postgres.url_file = read("DATABASE_URL_FILE").map(PathBuf::from);
     layer.redis.url = read("REDIS_URL").map(SecretString::from);
+    layer.redis.url_file = read("REDIS_URL_FILE").map(PathBuf::from);
     layer.s3.bucket = read("S3_BUCKET");
-    layer.s3.endpoint = read("AWS_ENDPOINT_URL");
+    layer.s3.endpoint = read("AWS_ENDPOINT_URL_S3").or_else(|| read("AWS_ENDPOINT_URL"));
     layer
 }
 
-impl Settings {
-    /// The connection URL of Postgres, which every program needs.
-    pub fn postgres_url(&self) -> Result<&SecretString, ConfigError> {
-        self.postgres.url.as_ref().ok_or_else(|| {
-            ConfigError::missing("postgres.url", "DATABASE_URL", "CLEANUP_POSTGRES_URL")
-        })
-    }
-
+impl super::Postgres {
     /// The schema of the tables; `None`: the first schema of `search_path`.
-    pub fn postgres_schema(&self) -> Option<&str> {
-        self.postgres.schema.as_deref().filter(|name| !name.is_empty())
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref().filter(|name| !name.is_empty())
     }
+}
 
-    /// The connection URL of Redis.
-    pub fn redis_url(&self) -> Result<&SecretString, ConfigError> {
-        self.redis
-            .url
-            .as_ref()
-            .ok_or_else(|| ConfigError::missing("redis.url", "REDIS_URL", "CLEANUP_REDIS_URL"))
-    }
-
+impl Settings {
     /// The name of the bucket.
     pub fn bucket(&self) -> Result<&str, ConfigError> {
         self.s3
             .bucket
             .as_deref()
             .filter(|name| !name.is_empty())
-            .ok_or_else(|| ConfigError::missing("s3.bucket", "S3_BUCKET", "CLEANUP_S3_BUCKET"))
+            .ok_or_else(|| ConfigError::missing("s3.bucket", ["S3_BUCKET", "CLEANUP_S3_BUCKET"]))
     }
 }

@@ -4,6 +4,7 @@
 //! `config/default.toml` is generated from the comments below: `cleanupctl config > config/default.toml`.
 
 mod load;
+mod secret;
 mod validate;
 mod values;
 
@@ -66,6 +67,16 @@ pub struct Postgres {
     /// Example: "postgres://cleanup:secret@db1,db2/pastes?sslmode=verify-full&target_session_attrs=read-write"
     #[config(env = "CLEANUP_POSTGRES_URL")]
     pub url: Option<SecretString>,
+    /// File with the URL, instead of `url`; it is read again for each new connection, so that a password
+    /// can be rotated. `DATABASE_URL_FILE` is read, too.
+    #[config(env = "CLEANUP_POSTGRES_URL_FILE")]
+    pub url_file: Option<PathBuf>,
+    /// Shell command that prints the password, for each new connection, within 10 s. It gets PGHOST,
+    /// PGPORT, PGUSER and PGDATABASE. Default: the password in the URL, else PGPASSWORD, else the file
+    /// PGPASSFILE (~/.pgpass).
+    /// Example: "aws rds generate-db-auth-token --hostname $PGHOST --port $PGPORT --username $PGUSER"
+    #[config(env = "CLEANUP_POSTGRES_PASSWORD_COMMAND")]
+    pub password_command: Option<String>,
     /// Schema of the tables, for example "app"; it becomes the whole `search_path`.
     /// Default: the first schema of the login's own `search_path`.
     #[config(env = "CLEANUP_POSTGRES_SCHEMA")]
@@ -76,6 +87,12 @@ pub struct Postgres {
     /// PEM file with the CA that signed the server's certificate. Default: the system's CAs.
     #[config(env = "CLEANUP_POSTGRES_CA_FILE")]
     pub ca_file: Option<PathBuf>,
+    /// PEM file with a client certificate, for a server that asks for one.
+    #[config(env = "CLEANUP_POSTGRES_CLIENT_CERT_FILE")]
+    pub client_cert_file: Option<PathBuf>,
+    /// PEM file with the key of the client certificate.
+    #[config(env = "CLEANUP_POSTGRES_CLIENT_KEY_FILE")]
+    pub client_key_file: Option<PathBuf>,
 }
 
 /// The section `[redis]`: the connection to Redis.
@@ -86,9 +103,19 @@ pub struct Redis {
     /// read, too.
     #[config(env = "CLEANUP_REDIS_URL")]
     pub url: Option<SecretString>,
+    /// File with the URL, instead of `url`; it is read again for each new connection.
+    /// `REDIS_URL_FILE` is read, too.
+    #[config(env = "CLEANUP_REDIS_URL_FILE")]
+    pub url_file: Option<PathBuf>,
     /// PEM file with the CA that signed the server's certificate. Default: the system's CAs.
     #[config(env = "CLEANUP_REDIS_CA_FILE")]
     pub ca_file: Option<PathBuf>,
+    /// PEM file with a client certificate, for a server that asks for one.
+    #[config(env = "CLEANUP_REDIS_CLIENT_CERT_FILE")]
+    pub client_cert_file: Option<PathBuf>,
+    /// PEM file with the key of the client certificate.
+    #[config(env = "CLEANUP_REDIS_CLIENT_KEY_FILE")]
+    pub client_key_file: Option<PathBuf>,
 }
 
 /// The section `[s3]`: the bucket, and how its objects are deleted.
@@ -102,8 +129,8 @@ pub struct S3 {
     /// nothing: "a" is also the beginning of another database's "ab/".
     #[config(env = "CLEANUP_S3_PREFIX", default = "")]
     pub prefix: String,
-    /// URL of MinIO, SeaweedFS, R2 and others, with http:// or https://. `AWS_ENDPOINT_URL` is read, too.
-    /// Default: AWS.
+    /// URL of MinIO, SeaweedFS, R2 and others, with http:// or https://. `AWS_ENDPOINT_URL_S3` and
+    /// `AWS_ENDPOINT_URL` are read, too; the SDK takes the latter for that of STS as well. Default: AWS.
     #[config(env = "CLEANUP_S3_ENDPOINT")]
     pub endpoint: Option<String>,
     /// Put the bucket in the path instead of the host name. Default: true if an endpoint is set.

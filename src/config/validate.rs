@@ -29,6 +29,7 @@ impl Settings {
         if let Some((_, reason)) = rules.into_iter().find(|(holds, _)| !holds) {
             return Err(ConfigError::invalid(reason));
         }
+        self.check_secrets()?;
         check_endpoint(self.s3.endpoint.as_deref())?;
         check_cron(&self.schedule)?;
         tracing_subscriber::EnvFilter::try_new(&self.log.filter).map_err(|error| {
@@ -96,7 +97,7 @@ impl Settings {
     }
 
     fn names(&self) -> Vec<Rule> {
-        let (schema, pattern) = (self.postgres_schema(), &self.cache.key_pattern);
+        let (schema, pattern) = (self.postgres.schema(), &self.cache.key_pattern);
         vec![
             (
                 schema.is_none_or(is_schema_name),

@@ -5,7 +5,9 @@ use std::{error::Error as _, time::Duration};
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::{Error, error::SqlState};
 
-use super::{ANSWER_WITHIN, CONNECT_TIMEOUT, Fault, WAIT_TIMEOUT, is_read_only};
+use super::{
+    ANSWER_WITHIN, CONNECT_TIMEOUT, Fault, WAIT_TIMEOUT, is_read_only, untried::why_untried,
+};
 use crate::printable::printable;
 
 /// Why Postgres did not do what it was asked to do.
@@ -70,8 +72,9 @@ pub async fn answered<T, E: From<PgError>>(
 }
 
 /// Returns what to do about an error.
-pub fn remedy(error: &Error) -> &'static str {
+pub fn remedy(error: &Error) -> &str {
     match error.code() {
+        None if why_untried(error).is_some() => why_untried(error).map_or("", |why| &why.remedy),
         _ if is_read_only(error) => {
             "it is a standby or was made read-only: name the primary, too, in DATABASE_URL or \
              CLEANUP_POSTGRES_URL (which may list several hosts), or switch \
@@ -108,6 +111,9 @@ pub fn describe(error: &Error) -> String {
         let place = db.where_().and_then(function).map(|name| format!(" in the function {name}"));
         let place = place.unwrap_or_default();
         return format!("{} (SQLSTATE {}){place}", printable(db.message()), db.code().code());
+    }
+    if let Some(why) = why_untried(error) {
+        return why.problem.clone();
     }
     match error.source() {
         Some(cause) => printable(&format!("{error}: {cause}")),

@@ -42,7 +42,8 @@ impl Fault {
             }
             code => match &code.code()[..2] {
                 "22" | "23" => Self::Row,
-                "08" | "25" | "26" | "40" | "53" | "57" | "58" => Self::Transient,
+                // Of class 28, a login is refused while its password is being rotated.
+                "08" | "25" | "26" | "28" | "40" | "53" | "57" | "58" => Self::Transient,
                 _ => Self::Unclear,
             },
         }

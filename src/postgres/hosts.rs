@@ -16,7 +16,7 @@ use tokio_postgres::{
 };
 use tracing::info;
 
-use super::{CONNECT_TIMEOUT, Target, acknowledged::run};
+use super::{CONNECT_TIMEOUT, Target, acknowledged::run, server::Server, untried::not_tried};
 
 const NO_TRANSACTION_TIMEOUT: &str = sql!("session/no_transaction_timeout");
 const READ_ONLY: &str = sql!("session/read_only");
@@ -31,21 +31,28 @@ impl Target {
 
     /// Returns how long it may take to try every host.
     pub fn connect_timeout(&self) -> Duration {
-        let hosts = self.config.get_hosts().len().max(self.config.get_hostaddrs().len());
-        CONNECT_TIMEOUT * u32::try_from(hosts + 1).unwrap_or(u32::MAX)
+        self.host_timeout() * u32::try_from(number(&self.server().config) + 1).unwrap_or(u32::MAX)
+    }
+
+    fn host_timeout(&self) -> Duration {
+        CONNECT_TIMEOUT + self.password_timeout()
     }
 
     /// Tries the hosts one by one. tokio-postgres does so as well, but hangs with the first host that
     /// accepts a connection and never answers: a primary with a stuck disk would keep us from the new one.
     async fn connect_to_any(&self) -> Result<Connected, Error> {
-        let mut hosts = one_by_one(&self.config);
-        if self.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
+        let server = match self.read_again() {
+            Ok(server) => server,
+            Err(error) => return Err(not_tried(error.into()).await),
+        };
+        let mut hosts = one_by_one(&server.config);
+        if server.config.get_load_balance_hosts() == LoadBalanceHosts::Random {
             fastrand::shuffle(&mut hosts);
         }
-        let last = hosts.pop().unwrap_or_else(|| self.config.clone());
+        let last = hosts.pop().unwrap_or_else(|| server.config.clone());
         let mut read_only = None;
-        for host in &hosts {
-            match timeout(CONNECT_TIMEOUT, self.connect_to(host)).await {
+        for host in hosts {
+            match timeout(self.host_timeout(), self.connect_to(&server, host)).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 // More helpful than the errors of hosts that are unavailable.
                 Ok(Err(error)) if is_read_only(&error) => read_only = Some(error),
@@ -53,11 +60,20 @@ impl Target {
             }
         }
         // The caller has its own timeout for the last host.
-        self.connect_to(&last).await.map_err(|error| read_only.unwrap_or(error))
+        self.connect_to(&server, last).await.map_err(|error| read_only.unwrap_or(error))
     }
 
-    async fn connect_to(&self, host: &Config) -> Result<Connected, Error> {
-        match &self.tls {
+    async fn connect_to(&self, server: &Server, mut host: Config) -> Result<Connected, Error> {
+        if self.only_reads {
+            host.target_session_attrs(TargetSessionAttrs::Any);
+        }
+        if host.get_password().is_none() {
+            match self.password(&host).await {
+                Ok(password) => password.map(|password| host.password(password)),
+                Err(problem) => return Err(not_tried(problem).await),
+            };
+        }
+        match &server.tls {
             Some(tls) => begin(host.connect(tls.clone()).await?).await,
             None => begin(host.connect(NoTls).await?).await,
         }
@@ -74,7 +90,8 @@ impl Target {
             _ => false,
         };
         let read_only = answer.map_err(HookError::Backend)?.iter().any(is_on);
-        if read_only && self.config.get_target_session_attrs() == TargetSessionAttrs::ReadWrite {
+        let attrs = self.server().config.get_target_session_attrs();
+        if read_only && !self.only_reads && attrs == TargetSessionAttrs::ReadWrite {
             info!("dropping a connection: its server no longer accepts writes");
             return Err(HookError::message("the server no longer accepts writes"));
         }
@@ -120,8 +137,12 @@ pub fn is_read_only(error: &Error) -> bool {
 
 /// Returns a configuration for each host alone.
 fn one_by_one(config: &Config) -> Vec<Config> {
-    let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
-    (0..hosts).map(|place| for_host(config, place)).collect()
+    (0..number(config)).map(|place| for_host(config, place)).collect()
+}
+
+/// Returns the number of hosts.
+fn number(config: &Config) -> usize {
+    config.get_hosts().len().max(config.get_hostaddrs().len())
 }
 
 /// Copies the configuration with only the host at this place.

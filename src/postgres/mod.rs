@@ -7,12 +7,17 @@ mod column;
 mod error;
 mod fault;
 mod hosts;
+mod passfile;
+mod password;
 pub mod planner;
 mod pooler;
+mod server;
 mod session;
+mod untried;
 
 use std::{
     fmt::{Display, Write as _},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,19 +27,15 @@ use deadpool_postgres::{Hook, Manager, ManagerConfig, Pool, RecyclingMethod, Run
 pub use error::{PgError, answered, describe, is_permanent, is_row_security, remedy};
 pub use fault::Fault;
 pub use hosts::is_read_only;
-use secrecy::ExposeSecret;
-use tokio_postgres::{
-    Client, Config,
-    config::{Host, SslMode, TargetSessionAttrs},
-};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Config, config::Host};
 use uuid::Uuid;
 
+use self::server::Server;
 use crate::{
-    config::{ConfigError, Settings},
+    config::{self, ConfigError, Settings},
+    mutex::Mutex,
     printable::printable,
     problem::Problem,
-    tls::{self, Verify},
 };
 
 /// A server that neither answers nor closes the connection must not hang a worker forever. Longer than
@@ -48,10 +49,13 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Where and how to connect. Never prints the password.
 #[derive(Clone)]
 pub struct Target {
-    config: Config,
-    tls: Option<MakeRustlsConnect>,
-    /// The schema that `search_path` is set to, if the settings name one.
-    schema: Option<String>,
+    settings: config::Postgres,
+    /// The `application_name` in pg_stat_activity.
+    name: String,
+    /// The server as the settings and their files named it last.
+    server: Arc<Mutex<Arc<Server>>>,
+    /// Accepts a server that accepts no writes.
+    only_reads: bool,
 }
 
 impl Target {
@@ -61,51 +65,35 @@ impl Target {
         program: &str,
         worker: Option<Uuid>,
     ) -> Result<Self, ConfigError> {
-        let (url, verify) = split_sslmode(settings.postgres_url()?.expose_secret());
-        let mut config: Config = url.parse().map_err(|error| bad_url(&error))?;
-        if has_loose_at(&url) || !config.get_hosts().iter().all(is_host) {
-            return Err(invalid_url(": percent-encode special characters in user and password"));
-        }
+        let settings = settings.postgres.clone();
         let name = worker.map_or(program.to_string(), |id| format!("{program} {id}"));
-        config.application_name(name).connect_timeout(CONNECT_TIMEOUT);
-        config.keepalives_idle(Duration::from_secs(10));
-        config.keepalives_interval(Duration::from_secs(5)).keepalives_retries(3);
-        config.tcp_user_timeout(Duration::from_secs(20));
-        // All programs write, so a standby among the hosts is skipped.
-        if !url.contains("target_session_attrs") {
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        let server = Mutex::new(Server::read(&settings, &name)?.into()).into();
+        Ok(Self { settings, name, server, only_reads: false })
+    }
+
+    /// Returns the server as it was read last.
+    fn server(&self) -> Arc<Server> {
+        Arc::clone(&self.server.lock())
+    }
+
+    /// Reads the files of the settings again, which may have been replaced.
+    fn read_again(&self) -> Result<Arc<Server>, ConfigError> {
+        if self.settings.has_files() {
+            *self.server.lock() = Server::read(&self.settings, &self.name)?.into();
         }
-        if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
-            return Err(invalid_url(": all programs write; remove target_session_attrs=read-only"));
-        }
-        let schema = settings.postgres_schema().map(str::to_string);
-        let options = session::options(config.get_options(), schema.as_deref());
-        config.options(options);
-        let verify = match verify {
-            Some(verify) => {
-                config.ssl_mode(SslMode::Require);
-                verify
-            }
-            None if settings.postgres.ca_file.is_some() => Verify::Chain,
-            None => Verify::Nothing,
-        };
-        let tls = match config.get_ssl_mode() {
-            SslMode::Disable => None,
-            _ => Some(tls::client_config(verify, settings.postgres.ca_file.as_deref())?),
-        };
-        Ok(Self { config, tls: tls.map(MakeRustlsConnect::new), schema })
+        Ok(self.server())
     }
 
     /// For a program that only reads: accepts a server that accepts no writes.
     pub fn for_reading(mut self) -> Self {
-        self.config.target_session_attrs(TargetSessionAttrs::Any);
+        self.only_reads = true;
         self
     }
 
     /// Creates a pool of up to `size` connections.
     pub fn pool(&self, size: usize) -> Result<Pool> {
         let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_connect(self.config.clone(), self.clone(), how);
+        let manager = Manager::from_connect(Config::new(), self.clone(), how);
         let target = self.clone();
         let still_good = Hook::async_fn(move |client, _| {
             let target = target.clone();
@@ -143,9 +131,9 @@ impl Target {
 
     /// Returns host, port and database for messages; never user or password.
     pub fn describe(&self) -> String {
-        let mut text = String::new();
-        let ports = self.config.get_ports();
-        for (place, host) in self.config.get_hosts().iter().enumerate() {
+        let (server, mut text) = (self.server(), String::new());
+        let ports = server.config.get_ports();
+        for (place, host) in server.config.get_hosts().iter().enumerate() {
             let port = ports.get(place).or(ports.first()).copied().unwrap_or(5432);
             let separator = if place == 0 { "" } else { "," };
             let _ = match host {
@@ -155,7 +143,8 @@ impl Target {
                 }
             };
         }
-        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or("postgres");
+        let database =
+            server.config.get_dbname().or(server.config.get_user()).unwrap_or("postgres");
         format!("Postgres at {}, database {database:?}", printable(&text))
     }
 
@@ -182,49 +171,4 @@ impl Target {
 /// prepared before fails with 0A000 until then.
 pub fn forget_statements(pool: &Pool) {
     pool.manager().statement_caches.clear();
-}
-
-/// Splits off `sslmode=verify-…`, which tokio-postgres does not know: both are `require` plus a verifier.
-fn split_sslmode(url: &str) -> (String, Option<Verify>) {
-    for (mode, verify) in [("verify-full", Verify::Full), ("verify-ca", Verify::Chain)] {
-        let option = format!("sslmode={mode}");
-        if url.contains(&option) {
-            return (url.replace(&option, "sslmode=require"), Some(verify));
-        }
-    }
-    (url.to_string(), None)
-}
-
-/// Returns whether the URL has an unescaped `@`: a part of the password would be taken for the host or
-/// the database, and printed.
-fn has_loose_at(url: &str) -> bool {
-    let address = url.split('?').next().unwrap_or_default();
-    address.starts_with("postgres") && address.matches('@').count() > 1
-}
-
-fn is_host(host: &Host) -> bool {
-    match host {
-        Host::Tcp(name) => name.chars().all(|c| c.is_alphanumeric() || "-._:".contains(c)),
-        Host::Unix(_) => true,
-    }
-}
-
-/// Describes an invalid URL. The parser's message may quote a part of the URL, so only messages without
-/// secrets are kept.
-fn bad_url(error: &tokio_postgres::Error) -> ConfigError {
-    use std::error::Error as _;
-    let reason = error.source().map(ToString::to_string).unwrap_or_default();
-    // The parser has no type for this one.
-    let known = reason.starts_with("invalid value for option");
-    let reason = if known { format!(": {reason}") } else { String::new() };
-    invalid_url(&reason)
-}
-
-fn invalid_url(reason: &str) -> ConfigError {
-    ConfigError::new(
-        format!(
-            "postgres.url (DATABASE_URL or CLEANUP_POSTGRES_URL) is not a valid Postgres URL{reason}"
-        ),
-        "write postgres://user:password@host:5432/database",
-    )
 }

@@ -63,7 +63,8 @@ impl Pooler {
 impl Target {
     /// Returns the pooler that the names of the hosts tell of.
     pub(super) fn pooler(&self) -> Pooler {
-        let names = self.config.get_hosts().iter().map(|host| match host {
+        let server = self.server();
+        let names = server.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => Pooler::of(name),
             Host::Unix(_) => Pooler::Other,
         });

@@ -78,8 +78,8 @@ pub(super) async fn check_settings(target: &Target, client: &Client) -> Result<(
     if let Some((name, wanted, found)) = wrong {
         return Err(dropped(target, name, &found, &format!("{wanted:?}")));
     }
-    match &target.schema {
-        Some(schema) => check_schema(target, client, schema).await,
+    match target.settings.schema() {
+        Some(schema) => check_schema(target, client, &schema.to_string()).await,
         None => Ok(()),
     }
 }
@@ -101,8 +101,9 @@ pub(super) async fn check_unshared(target: &Target, client: &Client) -> Result<(
     let pooler = target.pooler();
     let shares =
         format!("{} shares this session with other clients between transactions", pooler.name());
-    let Ok(checked) = timeout(CHECK_WITHIN, is_shared(target, client)).await else {
-        let within = CHECK_WITHIN.as_secs();
+    let within = CHECK_WITHIN + target.password_timeout();
+    let Ok(checked) = timeout(within, is_shared(target, client)).await else {
+        let within = within.as_secs();
         return Err(target.problem(
             format!("could not find out within {within} s whether {shares}"),
             format!("try again when Postgres is less busy, or {}", pooler.remedy()),
@@ -166,7 +167,7 @@ async fn check_schema(target: &Target, client: &Client, schema: &String) -> Resu
 async fn is_shared(target: &Target, client: &Client) -> Result<bool, Error> {
     let mark = Uuid::new_v4().to_string();
     client.query_typed(SESSION_MARK, &[text(&mark)]).await?;
-    let until = Instant::now() + SECOND_WITHIN;
+    let until = Instant::now() + SECOND_WITHIN + target.password_timeout();
     let mut other = match timeout_at(until, target.connect()).await {
         Ok(Ok(other)) => other,
         // Postgres refuses it: the login may be limited to one connection.

@@ -1,9 +1,11 @@
 //! The forms of `redis.url`: one server, the nodes of a Cluster, or Sentinels that know the master.
 
+use percent_encoding::percent_decode_str;
+
 /// The forms, for the error that refuses another one.
 pub const FORMS: &str = "write redis://user:password@host:6379, redis+unix:///path, \
     redis+cluster://host1:6379,host2:6379 or redis+sentinel://host1:26379,host2:26379/name-of-the-master; \
-    with rediss for TLS";
+    with rediss for TLS; percent-encode special characters in user and password";
 
 /// What `redis.url` names. Each server is a URL of the form that the redis crate reads.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,14 +15,22 @@ pub enum Address {
     /// Some nodes of a Cluster, which know the others.
     Cluster(Vec<String>),
     /// Sentinels, which know the master.
-    Sentinel {
-        /// The Sentinels, without the login.
-        sentinels: Vec<String>,
-        /// The name of the master, as the Sentinels have it.
-        master: String,
-        /// A URL with the login and the database of the master, and any host.
-        login: String,
-    },
+    Sentinel(Sentinels),
+}
+
+/// Sentinels, and how to log in to them and to the master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sentinels {
+    /// The Sentinels, without a login.
+    pub urls: Vec<String>,
+    /// The name of the master, as the Sentinels have it.
+    pub master: String,
+    /// A URL with the login and the database of the master, and any host.
+    pub login: String,
+    /// The login to the Sentinels themselves, which most have none of.
+    pub own_user: Option<String>,
+    /// Their password.
+    pub own_password: Option<String>,
 }
 
 impl Address {
@@ -49,11 +59,17 @@ impl Address {
             ("cluster", "") => Some(Self::Cluster(urls(&login, 6379))),
             ("cluster", _) => None,
             (_, path) => {
+                let (path, query) = path.split_once('?').unwrap_or((path, ""));
                 let (master, database) = path.split_once('/').unwrap_or((path, "0"));
-                (!master.is_empty()).then(|| Self::Sentinel {
-                    sentinels: urls("", 26379),
-                    master: master.to_string(),
-                    login: format!("{tls}://{login}localhost/{database}"),
+                let [own_user, own_password] = own_login(query)?;
+                (!master.is_empty()).then(|| {
+                    Self::Sentinel(Sentinels {
+                        urls: urls("", 26379),
+                        master: master.to_string(),
+                        login: format!("{tls}://{login}localhost/{database}"),
+                        own_user,
+                        own_password,
+                    })
                 })
             }
         }
@@ -63,11 +79,23 @@ impl Address {
     pub fn urls(&self) -> Vec<&str> {
         match self {
             Self::Server(url) => vec![url],
-            Self::Cluster(urls) | Self::Sentinel { sentinels: urls, .. } => {
+            Self::Cluster(urls) | Self::Sentinel(Sentinels { urls, .. }) => {
                 urls.iter().map(String::as_str).collect()
             }
         }
     }
+}
+
+/// Reads user and password of the Sentinels from the query of the URL. `None`: it has something else.
+fn own_login(query: &str) -> Option<[Option<String>; 2]> {
+    let mut login = [None, None];
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=')?;
+        let place =
+            ["sentinel_username", "sentinel_password"].iter().position(|own| *own == name)?;
+        login[place] = Some(percent_decode_str(value).decode_utf8().ok()?.into_owned());
+    }
+    Some(login)
 }
 
 /// Adds the port to a host that has none; an IPv6 address is in brackets.
@@ -94,13 +122,19 @@ mod tests {
 
     #[test]
     fn the_login_is_for_the_master_and_not_for_its_sentinels() {
-        let read = Address::read("rediss+sentinel://:secret@a,b:1/main/2").expect("an address");
-        let expected = Address::Sentinel {
-            sentinels: vec!["rediss://a:26379".into(), "rediss://b:1".into()],
+        let expected = Sentinels {
+            urls: vec!["rediss://a:26379".into(), "rediss://b:1".into()],
             master: "main".into(),
             login: "rediss://:secret@localhost/2".into(),
+            own_user: None,
+            own_password: Some("a&b".into()),
         };
-        assert_eq!(read, expected);
+        let read =
+            |own: &str| Address::read(&format!("rediss+sentinel://:secret@a,b:1/main/2{own}"));
+        let without = Address::Sentinel(Sentinels { own_password: None, ..expected.clone() });
+        assert_eq!(read(""), Some(without));
+        assert_eq!(read("?sentinel_password=a%26b"), Some(Address::Sentinel(expected)));
+        assert_eq!(read("?password=b"), None);
     }
 
     #[test]

@@ -7,14 +7,10 @@ mod manager;
 use std::{sync::Arc, time::Duration};
 
 use deadpool::{Runtime, managed};
-use redis::{ErrorKind, RedisError, ServerErrorKind, TlsCertificates, Value};
-use secrecy::ExposeSecret;
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use self::{
-    address::{Address, FORMS},
-    manager::Manager,
-};
+use self::manager::Manager;
 use crate::{
     config::{ConfigError, Settings},
     mutex::Mutex,
@@ -163,10 +159,7 @@ fn text(value: Value) -> String {
 /// Creates the pool. It connects when it is first used, so that Redis may be unavailable at the start.
 pub fn pool(settings: &Settings) -> Result<Redis, ConfigError> {
     crate::tls::install_provider();
-    let url = settings.redis_url()?.expose_secret();
-    let address = Address::read(url).ok_or_else(invalid_url)?;
-    let manager =
-        Manager::new(&address, certificates(settings, url)?).map_err(|_| invalid_url())?;
+    let manager = Manager::new(&settings.redis)?;
     let pool = Pool::builder(manager)
         .max_size(4)
         .runtime(Runtime::Tokio1)
@@ -176,28 +169,4 @@ pub fn pool(settings: &Settings) -> Result<Redis, ConfigError> {
         .build()
         .map_err(|error| ConfigError::invalid(error.to_string()))?;
     Ok(Redis { pool, cooldown_until: Arc::default() })
-}
-
-/// Reads `redis.ca_file`.
-fn certificates(settings: &Settings, url: &str) -> Result<Option<TlsCertificates>, ConfigError> {
-    let Some(path) = &settings.redis.ca_file else {
-        return Ok(None);
-    };
-    if !url.starts_with("rediss") {
-        let problem = "redis.ca_file is set, but redis.url does not start with rediss";
-        return Err(ConfigError::invalid(problem));
-    }
-    let ca = std::fs::read(path).map_err(|error| {
-        let path = printable(&path.display().to_string());
-        ConfigError::invalid(format!("redis.ca_file {path} cannot be read: {error}"))
-    })?;
-    Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(ca) }))
-}
-
-/// Without the parser's own message, which may quote the URL and its password.
-fn invalid_url() -> ConfigError {
-    ConfigError::new(
-        "redis.url (REDIS_URL or CLEANUP_REDIS_URL) or its CA file is not valid",
-        FORMS,
-    )
 }

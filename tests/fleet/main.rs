@@ -20,6 +20,7 @@ mod heartbeat;
 mod hostile_names;
 mod http;
 mod lock;
+mod logins;
 mod lost_answers;
 mod managed_postgres;
 mod metrics;

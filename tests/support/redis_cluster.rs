@@ -1,7 +1,7 @@
 //! Redis as people run it in production: a Cluster of three nodes, and a master with a replica that
 //! three Sentinels watch.
 
-use std::time::Duration;
+use std::{process::Stdio, time::Duration};
 
 use redis::{Cmd, Value};
 use tokio::process::{Child, Command};
@@ -11,6 +11,7 @@ use super::servers::{Folder, Redis, free_ports, until_it_listens};
 /// Three nodes, each with a third of the slots.
 pub(crate) struct Cluster {
     nodes: Vec<Redis>,
+    scheme: &'static str,
     _folder: Folder,
 }
 
@@ -21,32 +22,47 @@ impl Cluster {
 
     /// Starts it with more options for each node. `login`: of `redis-cli`, as in a URL.
     pub(crate) async fn start_with(extra: &[&str], login: &str) -> Self {
+        let arguments = match login.trim_end_matches('@').split_once(':') {
+            Some((user, password)) => vec!["--user", user, "--pass", password, "--no-auth-warning"],
+            None => Vec::new(),
+        };
+        Self::of_three(extra, &arguments, "redis+cluster").await
+    }
+
+    /// Starts it with the certificates of a folder, and without plain ports.
+    pub(crate) async fn over_tls(certificates: &Folder) -> Self {
+        let ca = certificates.file("ca.pem");
+        let options = [&tls_options(certificates)[..], &["--tls-cluster", "yes"].map(String::from)];
+        let options = options.concat();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        Self::of_three(&options, &["--tls", "--cacert", &ca], "rediss+cluster").await
+    }
+
+    /// `cli`: arguments with which redis-cli connects.
+    async fn of_three(extra: &[&str], cli: &[&str], scheme: &'static str) -> Self {
         let (folder, mut nodes) = (Folder::new("cluster"), Vec::new());
         for n in 0..3 {
             let file = folder.file(&format!("{n}.conf"));
             let options = ["--cluster-enabled", "yes", "--cluster-config-file", &file];
             nodes.push(Redis::start_with(&[&options[..], extra].concat()).await);
         }
-        let cluster = Self { nodes, _folder: folder };
+        let cluster = Self { nodes, scheme, _folder: folder };
         let addresses: Vec<String> =
             cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        let mut create = Command::new("redis-cli");
-        if let Some((user, password)) = login.trim_end_matches('@').split_once(':') {
-            create.args(["--user", user, "--pass", password, "--no-auth-warning"]);
-        }
-        create.args(["--cluster", "create"]).args(addresses).arg("--cluster-yes");
-        let created = create.output().await.expect("redis-cli");
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let create = [cli, &["--cluster", "create"], &addresses, &["--cluster-yes"]].concat();
+        redis_cli(&create).await.expect("a cluster");
         for node in &cluster.nodes {
-            let url = node.url().replace("//", &format!("//{login}"));
-            until(&url, redis::cmd("CLUSTER").arg("INFO"), "cluster_state:ok").await;
+            let port = node.port().to_string();
+            let info = [cli, &["-h", "127.0.0.1", "-p", &port, "CLUSTER", "INFO"]].concat();
+            until_it_prints(&info, "cluster_state:ok").await;
         }
         cluster
     }
 
     /// A URL that names only one of the nodes.
     pub(crate) fn url(&self) -> String {
-        format!("redis+cluster://127.0.0.1:{}", self.nodes[1].port())
+        format!("{}://127.0.0.1:{}", self.scheme, self.nodes[1].port())
     }
 
     /// Creates a login with these rights on every node.
@@ -100,10 +116,7 @@ impl Sentinels {
                 master.port()
             );
             folder.write(&name, &config);
-            let mut sentinel = Command::new("redis-server");
-            sentinel.args([&folder.file(&name), "--sentinel"]).kill_on_drop(true);
-            sentinel.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-            sentinels.push((port, sentinel.spawn().expect("start a Sentinel")));
+            sentinels.push((port, spawn_sentinel(&folder.file(&name))));
             until_it_listens(port).await;
         }
         let sentinels = Self { master, replica, sentinels, _folder: folder };
@@ -121,6 +134,75 @@ impl Sentinels {
             self.sentinels.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
         format!("redis+sentinel://{}/night", hosts.join(","))
     }
+}
+
+/// A master over TLS, and a Sentinel with a password of its own that watches it.
+pub(crate) struct TlsSentinel {
+    port: u16,
+    _master: Redis,
+    _sentinel: Child,
+}
+
+impl TlsSentinel {
+    pub(crate) async fn start(certificates: &Folder, password: &str) -> Self {
+        let options = tls_options(certificates);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let master = Redis::start_with(&options).await;
+        let [port] = free_ports();
+        let config = format!(
+            "bind 127.0.0.1\nport 0\ntls-port {port}\ntls-auth-clients no\ntls-replication yes\n\
+             tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\nrequirepass {password}\n\
+             sentinel monitor night 127.0.0.1 {} 1\n",
+            certificates.file("cert.pem"),
+            certificates.file("key.pem"),
+            certificates.file("ca.pem"),
+            master.port()
+        );
+        certificates.write("sentinel.conf", &config);
+        let sentinel = spawn_sentinel(&certificates.file("sentinel.conf"));
+        until_it_listens(port).await;
+        let (ca, text) = (certificates.file("ca.pem"), port.to_string());
+        let to_it = ["--tls", "--cacert", &ca, "-h", "127.0.0.1", "-p", &text, "--no-auth-warning"];
+        let info = [&to_it[..], &["-a", password, "INFO", "sentinel"]].concat();
+        until_it_prints(&info, "status=ok").await;
+        Self { port, _master: master, _sentinel: sentinel }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("rediss+sentinel://127.0.0.1:{}/night", self.port)
+    }
+}
+
+fn spawn_sentinel(config: &str) -> Child {
+    let mut sentinel = Command::new("redis-server");
+    sentinel.args([config, "--sentinel"]).kill_on_drop(true);
+    sentinel.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start a Sentinel")
+}
+
+/// The options of a server that takes only TLS connections, with the certificates of a folder.
+pub(crate) fn tls_options(certificates: &Folder) -> Vec<String> {
+    let file = |name| certificates.file(name);
+    let (cert, key, ca) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
+    let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    let options = ["--tls-port", "{port}", "--port", "0", "--tls-auth-clients", "no"];
+    options.iter().chain(&files).map(ToString::to_string).collect()
+}
+
+/// Runs redis-cli, and returns what it printed.
+async fn redis_cli(arguments: &[&str]) -> Result<String, String> {
+    let ended = Command::new("redis-cli").args(arguments).output().await.expect("redis-cli");
+    let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
+    if ended.status.success() { Ok(printed) } else { Err(printed) }
+}
+
+async fn until_it_prints(arguments: &[&str], text: &str) {
+    for _ in 0..3000 {
+        if redis_cli(arguments).await.is_ok_and(|printed| printed.contains(text)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("redis-cli {arguments:?} never printed {text:?}");
 }
 
 /// Sends a command to one server.

@@ -90,7 +90,7 @@ impl World {
 
     /// The URL of a worker's login.
     pub(crate) fn worker_url(&self) -> String {
-        self.settings.postgres_url().expect("a URL").expose_secret().to_string()
+        self.settings.postgres.current_url().expect("a URL").expose_secret().to_string()
     }
 
     /// `cleanupctl` with the auditor's login.

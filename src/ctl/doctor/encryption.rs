@@ -34,7 +34,7 @@ pub(super) async fn encryption(
     client: Option<&Client>,
     settings: &Settings,
 ) -> Result<Outcome, Problem> {
-    let redis = settings.redis_url().map(|url| redis(url.expose_secret()));
+    let redis = settings.redis.current_url().map(|url| redis(url.expose_secret()));
     Ok(judge([
         postgres(client).await?,
         redis.unwrap_or(Wire::Unknown),

@@ -82,7 +82,11 @@ fn the_default_file_as_it_is_changes_nothing() {
 #[test]
 fn the_example_for_the_local_servers_loads_and_is_complete() {
     let local = load(Some(Path::new(LOCAL_FILE))).expect("load");
-    let own = [local.postgres_url().is_ok(), local.redis_url().is_ok(), local.bucket().is_ok()];
+    let own = [
+        local.postgres.current_url().is_ok(),
+        local.redis.current_url().is_ok(),
+        local.bucket().is_ok(),
+    ];
     assert_eq!(own, [true; 3]);
     assert_eq!(local.watchdog.stuck_after.as_secs(), 60);
     assert_eq!(local.cache.key_pattern, "paste:{short_code}");

@@ -1,37 +1,7 @@
-//! TLS to Postgres, with the modes of libpq, and to Redis: valid certificates work, others are
-//! refused. The servers use certificates of a temporary CA.
+//! TLS to Postgres, and to the endpoint of S3.
 
-use crate::support::{
-    findings::diagnose,
-    postgres::Postgres,
-    servers::{Folder, Redis},
-    *,
-};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-
-/// Creates `ca.pem`, `other-ca.pem` (which signed nothing), and a server's `cert.pem` and `key.pem`,
-/// which are valid for the name localhost but not for 127.0.0.1.
-fn certificates() -> Folder {
-    let folder = Folder::new("tls");
-    let authority = |name: &str| {
-        let mut params = CertificateParams::new([]).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("key");
-        let certificate = params.self_signed(&key).expect("CA");
-        (certificate.pem(), Issuer::new(params, key))
-    };
-    let (ca, issuer) = authority("the right CA");
-    let (other_ca, _) = authority("another CA");
-    let key = KeyPair::generate().expect("key");
-    let server = CertificateParams::new(["localhost".to_string()]).expect("parameters");
-    let server = server.signed_by(&key, &issuer).expect("server certificate");
-    folder.write("ca.pem", &ca);
-    folder.write("other-ca.pem", &other_ca);
-    folder.write("cert.pem", &server.pem());
-    folder.write("key.pem", &key.serialize_pem());
-    folder
-}
+use super::{certificates, redis::tls_redis};
+use crate::support::{findings::diagnose, postgres::Postgres, servers::Folder, *};
 
 /// A Postgres that accepts only TLS connections.
 struct TlsPostgres {
@@ -150,49 +120,30 @@ async fn all_programs_work_over_tls() {
     assert_eq!(world.keys().await, Vec::<String>::new());
 }
 
-/// Starts a Redis that accepts only TLS connections.
-async fn tls_redis(folder: &Folder) -> Redis {
-    let (cert, key, ca) = (folder.file("cert.pem"), folder.file("key.pem"), folder.file("ca.pem"));
-    let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
-    let options = ["--tls-port", "{port}", "--port", "0", "--tls-auth-clients", "no"];
-    Redis::start_with(&[&options[..], &files].concat()).await
-}
-
-/// Drains one paste, and returns how many claims were made without the lock.
-async fn claims_without_lock(world: &World, url: &str, ca: Option<&str>) -> u64 {
-    world.put("p", "a", Ago(60.0)).await;
-    let mut run = world.program("cleanup-worker").args(&["run", "--format", "json"]);
-    if let Some(ca) = ca {
-        run = run.env("CLEANUP_REDIS_CA_FILE", ca);
-    }
-    let ended = run.env("REDIS_URL", url).output().await;
-    assert_eq!((ended.code(), &ended.json()["rows_deleted"]), (0, &1.into()), "{}", ended.stderr());
-    world.assert_drained().await;
-    ended.json()["claims_without_lock"].as_u64().expect("a number")
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_over_tls_locks_with_the_right_ca_and_host_name() {
-    let (world, folder) = (World::new().await, certificates());
-    let redis = tls_redis(&folder).await;
-    let url = format!("rediss://localhost:{}", redis.port());
-    assert_eq!(claims_without_lock(&world, &url, Some(&folder.file("ca.pem"))).await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_redis_with_an_untrusted_certificate_is_not_used() {
-    let (world, folder) = (World::new().await, certificates());
-    let redis = tls_redis(&folder).await;
-    let (right, wrong) = (folder.file("ca.pem"), folder.file("other-ca.pem"));
-    for (server, ca, why) in [
-        ("rediss://localhost", Some(&*wrong), "another CA"),
-        ("rediss://localhost", None, "not one of the system's CAs"),
-        ("rediss://127.0.0.1", Some(&*right), "another host name"),
-        ("redis://localhost", None, "not encrypted"),
-    ] {
-        let url = format!("{server}:{}", redis.port());
-        assert!(claims_without_lock(&world, &url, ca).await > 0, "{why}");
-    }
+async fn a_client_certificate_logs_in_without_a_password() {
+    let postgres = TlsPostgres::start().await;
+    let server = &postgres.server;
+    server.write("ca.pem", &postgres.folder.read("ca.pem")).await;
+    server.configure(&["ssl_ca_file = 'ca.pem'"]).await;
+    server.write("pg_hba.conf", "hostssl all all 127.0.0.1/32 cert\n").await;
+    server.reload().await;
+    let migrate = |client: &str| {
+        let (cert, key) = (format!("{client}.pem"), format!("{client}-key.pem"));
+        let url = postgres.url("localhost", "verify-full");
+        let migrate = postgres.program("cleanupctl", &url, Some("ca.pem")).args(&["migrate"]);
+        let migrate =
+            migrate.env("CLEANUP_POSTGRES_CLIENT_CERT_FILE", &postgres.folder.file(&cert));
+        migrate.env("CLEANUP_POSTGRES_CLIENT_KEY_FILE", &postgres.folder.file(&key))
+    };
+    let ended = migrate("client").output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    postgres.assert_refused("localhost", "verify-full", Some("ca.pem"), &["certificate"]).await;
+    migrate("other-client").output().await.assert_refused(1, &["localhost"]);
+    let words = ["postgres.client_cert_file", "missing.pem", "cannot be read"];
+    migrate("missing").output().await.assert_refused(2, &words);
+    let half = migrate("client").without("CLEANUP_POSTGRES_CLIENT_KEY_FILE");
+    half.output().await.assert_refused(2, &["postgres.client_key_file", "belong together"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
