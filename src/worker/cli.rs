@@ -36,7 +36,8 @@ pub struct WorkerCli {
 const HELP: &str = "\
 Settings: flags override CLEANUP_<SECTION>_<KEY> variables, these override
 --config FILE. Set first: DATABASE_URL, REDIS_URL, S3_BUCKET, and
-AWS_ENDPOINT_URL for MinIO and other stores.
+AWS_ENDPOINT_URL for MinIO and other stores. DATABASE_URL_FILE and
+REDIS_URL_FILE name files with the secrets instead.
 
 Exit codes:
   0  drained
