@@ -1,10 +1,13 @@
 # shellcheck shell=bash
-# Shared by ops/demo, ops/test, ops/servers, ops/bench and ops/chaos: installs the
-# packages they need, and runs a private Postgres, Redis and SeaweedFS that stop with
-# the script, unless it sets KEEP_SERVERS.
+# Shared by the scripts of this folder: installs the packages they need, and runs a
+# private Postgres, Redis and SeaweedFS that stop with the script, unless it sets
+# KEEP_SERVERS.
 #
 # Source it, then: need_packages; start_servers; … (they stop on exit).
 # Afterwards DATABASE_URL, REDIS_URL and AWS_… point to those servers.
+
+# That of a script that calls this one: its servers are not ours to end.
+unset PASTE_CLEANUP_RUN
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/target/venv
@@ -234,7 +237,7 @@ prepare_run() {
   PASTE_CLEANUP_RUN=$(mktemp -d "${TMPDIR:-/tmp}/paste-cleanup.XXXXXX")
   export PASTE_CLEANUP_RUN
   chmod 711 "$PASTE_CLEANUP_RUN" # Postgres may run as another user
-  PG_BIN=$(postgres_bin)
+  PG_BIN=${PG_BIN:-$(postgres_bin)}
   export AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=paste-cleanup AWS_SECRET_ACCESS_KEY
   export AWS_EC2_METADATA_DISABLED=true AWS_CONFIG_FILE=/dev/null AWS_SHARED_CREDENTIALS_FILE=/dev/null
   AWS_SECRET_ACCESS_KEY=$(random_word)
@@ -282,13 +285,16 @@ choose_ports() {
   PG_PORT=${ports[0]} REDIS_PORT=${ports[1]} S3_PORT=${ports[2]} WEED_PORTS=("${ports[@]:3}")
 }
 
+# A script may choose others.
+PG_BIN='' STORE=seaweedfs REDIS_SERVER=redis-server
+
 start_all() {
   start_redis
-  start_seaweedfs
+  "start_$STORE"
   start_postgres >"$PASTE_CLEANUP_RUN/postgres.log" 2>&1 &
   local postgres_start=$!
   await redis "$REDIS_PID" redis_ready || return 1
-  await seaweedfs "$WEED_PID" seaweedfs_ready || return 1
+  await "$STORE" "$STORE_PID" store_ready || return 1
   wait "$postgres_start" || { show_log postgres; return 1; }
 }
 
@@ -348,10 +354,10 @@ EOF
     --wait --timeout "$START_WITHIN" start || { cat "$home/server.log"; return 1; }
   psql_as_postgres postgres -c 'CREATE DATABASE paste_cleanup'
 }
-psql_as_postgres() { PGPASSWORD=$PG_PASSWORD "$PG_BIN/psql" -X -q -h 127.0.0.1 -p "$PG_PORT" -U postgres -d "$@"; }
+psql_as_postgres() { PGPASSWORD=$PG_PASSWORD "$(postgres_bin)/psql" -X -q -h 127.0.0.1 -p "$PG_PORT" -U postgres -d "$@"; }
 
 start_redis() {
-  spawn redis-server --bind 127.0.0.1 --port "$REDIS_PORT" --dir "$PASTE_CLEANUP_RUN" \
+  spawn "$REDIS_SERVER" --bind 127.0.0.1 --port "$REDIS_PORT" --dir "$PASTE_CLEANUP_RUN" \
     --save '' --appendonly no >"$PASTE_CLEANUP_RUN/redis.log" 2>&1
   REDIS_PID=$!
 }
@@ -369,9 +375,9 @@ start_seaweedfs() {
     -s3.port.iceberg=0 -s3.port.lance=0 -webdav=false -admin.ui=false -master.telemetry=false \
     -s3.localSocket="$home/s3.sock" -filer.localSocket="$home/filer.sock" \
     -volume.max=5000 -master.volumeSizeLimitMB=128 >"$PASTE_CLEANUP_RUN/seaweedfs.log" 2>&1
-  WEED_PID=$!
+  STORE_PID=$!
 }
-seaweedfs_ready() { AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT timeout 10 python3 "$ROOT/ops/s3.py"; }
+store_ready() { AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT timeout 10 python3 "$ROOT/ops/s3.py"; }
 
 announce_servers() {
   local postgres=postgres://postgres:$PG_PASSWORD@127.0.0.1:$PG_PORT
@@ -400,7 +406,7 @@ stop_servers() {
 }
 
 end_servers() {
-  local tenths=20
+  local tenths=50
   signal TERM
   stop_postgres
   while [[ -n $(jobs -rp; descendants) ]] && ((tenths-- > 0)); do sleep 0.1; done

@@ -30,8 +30,8 @@ A claim is reset when its worker has sent no heartbeat for watchdog.stuck_after
 (default 2h). Live workers send one every 10 s, so 1m is safe as well; less than
 three heartbeats is refused.
 
-Needs only DATABASE_URL (or DATABASE_URL_FILE). Serves /healthz, /readyz and /metrics on
-watchdog.listen (default 127.0.0.1:9464).
+Needs only DATABASE_URL, or DATABASE_URL_FILE. Serves /healthz, /readyz and
+/metrics on watchdog.listen (default 127.0.0.1:9464).
 
 Exit codes:
   0  stopped by a signal, or the sweep of --once is complete
