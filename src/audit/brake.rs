@@ -96,7 +96,8 @@ impl Report {
             return Some("no worker has erased a paste in this database yet".into());
         }
         // No row knows these either; they are only too young to be deleted yet.
-        let objects = self.objects.saturating_sub(self.fresh_objects);
+        let unknown = self.fresh_objects + self.illegible_objects;
+        let objects = self.objects.saturating_sub(unknown);
         majority(orphans + content, objects, "objects")
             .or_else(|| majority(content, self.content_rows, "content rows"))
     }

@@ -47,7 +47,8 @@ impl Audit {
         let (objects, bytes) =
             (page.objects.len(), page.objects.iter().map(|o| o.bytes).sum::<u64>());
         // An empty page need not be the last one.
-        walk.last_key = page.objects.last().map_or(walk.last_key.clone(), |last| last.key.clone());
+        let last = page.objects.iter().rfind(|object| !object.is_illegible);
+        walk.last_key = last.map_or(walk.last_key.clone(), |last| last.key.clone());
         let (mut suspects, mut illegible) = (Suspects::default(), 0);
         for object in page.objects {
             if object.is_illegible {

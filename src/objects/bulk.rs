@@ -1,20 +1,29 @@
 //! Does the store have DeleteObjects, and how many keys does it take in a request? A process learns both
 //! from the store's answers.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 use tracing::info;
 
 use super::{
     KEYS_PER_CALL, Objects, ObjectsError, PROBE,
     classify::{CallError, Refusal},
-    single::IN_FLIGHT,
+    single::{IN_FLIGHT, Outage},
 };
 use crate::{
     config::{BulkDelete, Checksum},
     mutex::Mutex,
 };
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// How objects are deleted by this process.
 #[derive(Debug)]
@@ -23,7 +32,11 @@ pub(super) struct Bulk {
     /// Why objects are deleted one by one, if they are.
     off: Mutex<Option<String>>,
     keys_per_call: AtomicUsize,
+    /// The most keys that the store has accepted in a call.
+    accepted: AtomicUsize,
     singles: Semaphore,
+    /// Of the single deletes of all batches.
+    pub(super) outage: Outage,
 }
 
 impl Bulk {
@@ -33,7 +46,9 @@ impl Bulk {
             setting,
             off: Mutex::new(off),
             keys_per_call: AtomicUsize::new(KEYS_PER_CALL),
+            accepted: AtomicUsize::new(0),
             singles: Semaphore::new(IN_FLIGHT),
+            outage: Outage::default(),
         }
     }
 
@@ -47,10 +62,22 @@ impl Bulk {
         (!self.is_off() && keys.len() > most).then(|| keys.split_off(most))
     }
 
-    /// Waits until one more request for a single object may be in flight.
-    pub(super) async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
-        self.singles.acquire().await.ok()
+    /// Waits until one more request for a single object may be in flight. Calls `progress` meanwhile: the
+    /// other batches of the worker may take minutes.
+    pub(super) async fn permit(&self, progress: &impl Fn()) -> Option<SemaphorePermit<'_>> {
+        let mut acquiring = pin!(self.singles.acquire());
+        loop {
+            match timeout(PROGRESS_EVERY, &mut acquiring).await {
+                // It is never closed.
+                Ok(permit) => return permit.ok(),
+                Err(_) => progress(),
+            }
+        }
+    }
+
+    /// Records that the store accepted a call with this many keys.
+    pub(super) fn accepted(&self, keys: usize) {
+        self.accepted.fetch_max(keys, Relaxed);
     }
 
     fn lower(&self, keys: usize) -> bool {
@@ -73,14 +100,11 @@ impl Objects {
             }
             _ => return Err(refused),
         };
-        let checksum = if self.md5 { Checksum::Auto } else { Checksum::Md5 };
-        if self.bulk.setting != BulkDelete::Auto
-            || self.with_checksum(checksum).call(&[self.probe_key()]).await.is_ok()
-        {
+        if self.bulk.setting != BulkDelete::Auto || !self.refuses_the_other_checksum().await {
             return Err(refused);
         }
         match self.delete_one(&self.probe_key()).await {
-            Ok(answer) if answer.any_gone() => {}
+            Ok(answer) if answer.any_gone() => self.note_in_breaker(&Ok(answer)),
             Err(error @ CallError::NoBucket) => return Err(error),
             _ => return Err(refused),
         }
@@ -95,15 +119,27 @@ impl Objects {
         Ok(())
     }
 
+    async fn refuses_the_other_checksum(&self) -> bool {
+        let checksum = if self.md5 { Checksum::Auto } else { Checksum::Md5 };
+        match self.with_checksum(checksum).call(&[self.probe_key()]).await {
+            Err(CallError::Unsupported(refusal) | CallError::Rejected(refusal)) => refusal.has_code,
+            _ => false,
+        }
+    }
+
     /// Whether a rejected call should be sent again in another way, because the store has no
     /// DeleteObjects or takes fewer keys in one: later calls have at most half as many. If not, one of
     /// its keys is at fault.
     pub(super) async fn had_too_many_keys(&self, keys: usize) -> Result<bool, ObjectsError> {
         let mut rejected = None;
-        if keys > 1 {
+        if keys > self.bulk.accepted.load(Relaxed).max(1) {
             let probes: Vec<_> = (0..keys).map(|n| format!("{}{n}{PROBE}", self.prefix)).collect();
-            match self.call(&probes).await {
-                Err(CallError::Rejected(refusal)) => rejected = Some(refusal.reason),
+            match self.send_in_pace(&probes, &|| ()).await.0 {
+                Err(CallError::Rejected(refusal) | CallError::Unsupported(refusal)) => {
+                    rejected = Some(refusal.reason);
+                }
+                // Not known now. Without their number as the cause, fewer keys are sent as well.
+                Err(CallError::Retry { .. }) => return Ok(false),
                 answered => return self.judge_probe(answered).map(|()| false),
             }
         }

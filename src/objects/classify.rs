@@ -167,7 +167,9 @@ impl<E: ProvideErrorMetadata + Error + 'static> From<SdkError<E>> for CallError 
         let message = answered.err().message().unwrap_or("no message");
         let reason = printable(&format!("S3 {status} {code}: {message}"));
         let region = region(answered.raw());
-        let refusal = |reason| Refusal { reason, has_code: !code.is_empty() };
+        // The SDK makes "NotFound" of any 404 without a body.
+        let has_code = !code.is_empty() && (status, code) != (404, "NotFound");
+        let refusal = |reason| Refusal { reason, has_code };
         match (status, code) {
             (_, "NoSuchBucket") => Self::NoBucket,
             (_, "PermanentRedirect") => Self::WrongRegion { reason, region },

@@ -5,7 +5,7 @@
 //! refused key costs its paste an attempt; a probe (a delete of a key that cannot exist) tells the
 //! two apart.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use tokio::time::Instant;
 
@@ -36,10 +36,14 @@ pub struct Deleted {
 struct Deletion {
     /// The keys of each call that is still to be made.
     calls: Vec<Vec<String>>,
+    /// The deadline; it moves while the store deletes something.
     give_up: Instant,
+    deadline: Duration,
     retries: u32,
-    /// Answers so far that left out some of their keys.
+    /// Answers in a row that left out some of their keys, and deleted none.
     incomplete_answers: u32,
+    /// Keys that were denied when they were deleted one by one, before a probe succeeded.
+    denied_before: HashSet<String>,
     deleted: Deleted,
 }
 
@@ -54,8 +58,8 @@ struct Retry {
 }
 
 impl Objects {
-    /// Deletes all keys. Keys that the store cannot process yet are sent again until the deadline.
-    /// Calls `progress` before each request.
+    /// Deletes all keys. Keys that the store cannot process yet are sent again until it has deleted
+    /// nothing for as long as the deadline. Calls `progress` before each request.
     pub async fn delete(
         &self,
         keys: &[String],
@@ -72,7 +76,7 @@ impl Objects {
             // Our own pace is no fault of the store: its deadline moves by the wait.
             deletion.give_up += waited;
             let retry = match answered {
-                Ok(answer) => self.read_verdicts(&mut deletion, answer).await?,
+                Ok(answer) => self.read_verdicts(&mut deletion, answer, in_bulk).await?,
                 Err(CallError::Retry { why, reason }) => {
                     Some(Retry { keys, why, reason, key_by_key: false })
                 }
@@ -95,6 +99,9 @@ impl Objects {
         progress: &impl Fn(),
     ) -> (Result<Answer, CallError>, Duration) {
         let (answered, waited) = self.send_in_pace(keys, progress).await;
+        if answered.is_ok() {
+            self.bulk.accepted(keys.len());
+        }
         self.note_in_breaker(&answered);
         (answered, waited)
     }
@@ -104,9 +111,12 @@ impl Objects {
         &self,
         deletion: &mut Deletion,
         answer: Answer,
+        in_bulk: bool,
     ) -> Result<Option<Retry>, ObjectsError> {
-        // A store that answers for some of the keys makes progress.
-        deletion.incomplete_answers += u32::from(answer.verdicts.is_empty());
+        match answer.any_gone() {
+            true => deletion.made_progress(),
+            false => deletion.incomplete_answers += u32::from(!answer.unanswered.is_empty()),
+        }
         let key_by_key = !answer.slow_down && answer.unanswered.is_empty();
         let deleted = &mut deletion.deleted;
         let (mut keys, mut reason) = (Vec::new(), String::new());
@@ -122,10 +132,20 @@ impl Objects {
                 }
             }
         }
-        // A denial beside keys that were deleted is about that object (a policy for it, say). If no
-        // key was deleted it may be about the credentials: a key beside it decides.
-        if let Some((key, _)) = denied.first().filter(|_| !any_gone) {
-            self.probe_beside(key).await?;
+        // In one answer, a denial beside keys that were deleted is about that object (a policy for it,
+        // say). If no key was deleted it may be about the credentials: a key beside it decides.
+        match denied.first() {
+            Some((key, _)) if !any_gone => self.probe_beside(key).await?,
+            // The others were deleted some time before: rights may have been taken away in between.
+            Some(_) if !in_bulk => self.probe().await?,
+            _ => {}
+        }
+        if !in_bulk {
+            // Were they denied because of that? What is denied after the probe is about its object.
+            let before = &mut deletion.denied_before;
+            let first_time = denied.extract_if(.., |(key, _)| before.insert(key.clone()));
+            let again: Vec<String> = first_time.map(|(key, _)| key).collect();
+            deletion.calls.extend((!again.is_empty()).then_some(again));
         }
         deleted.refused.extend(denied);
         if !answer.unanswered.is_empty() {
@@ -195,9 +215,17 @@ impl Deletion {
         Self {
             calls: split(keys),
             give_up: Instant::now() + deadline,
+            deadline,
             retries: 0,
             incomplete_answers: 0,
+            denied_before: HashSet::new(),
             deleted: Deleted::default(),
         }
+    }
+
+    /// The store deletes, if only some keys at a time: each is deleted once, so this ends.
+    fn made_progress(&mut self) {
+        self.give_up = Instant::now() + self.deadline;
+        (self.retries, self.incomplete_answers) = (0, 0);
     }
 }

@@ -112,20 +112,23 @@ impl Objects {
         let (is_truncated, token) =
             (answer.is_truncated.unwrap_or_default(), answer.next_continuation_token.clone());
         let objects = objects(answer, &legible);
-        let next = if is_truncated { Some(next(token, &objects)?) } else { None };
+        let next = if is_truncated { Some(next(token, &objects, &legible)?) } else { None };
         Ok(Page { objects, next, store_time_s: clock.seconds() })
     }
 }
 
 /// Returns where the next page begins. A store that returns no token continues after the last key.
-fn next(token: Option<String>, objects: &[Listed]) -> Result<Start, CallError> {
+fn next(token: Option<String>, objects: &[Listed], legible: &Legible) -> Result<Start, CallError> {
     let token = token.filter(|token| !token.is_empty()).map(Start::Token);
     let after_last = || objects.last().map(|last| Start::After(last.key.clone()));
-    token.or_else(after_last).ok_or_else(|| {
-        let reason =
-            "its listing has more pages but returned neither a key nor a continuation token";
-        CallError::Rejected(Refusal { reason: reason.into(), has_code: false })
-    })
+    let reason = match token.or_else(after_last) {
+        Some(Start::Token(text) | Start::After(text)) if legible.may_have_changed(&text) => {
+            "its listing is not URL-encoded, and a page ends at a key that XML cannot express"
+        }
+        Some(start) => return Ok(start),
+        None => "its listing has more pages but returned neither a key nor a continuation token",
+    };
+    Err(CallError::Rejected(Refusal { reason: reason.into(), has_code: false }))
 }
 
 fn objects(answer: ListObjectsV2Output, legible: &Legible) -> Vec<Listed> {

@@ -50,12 +50,20 @@ impl Objects {
         }
     }
 
-    /// Whether the store refuses to delete in a bucket that does not exist.
+    /// Whether the store refuses to delete in a bucket that does not exist. Without an answer, it is not
+    /// known.
     async fn says_which_bucket_is_missing(&self) -> bool {
         let bucket = format!("paste-cleanup-probe-{}", Uuid::new_v4().simple());
         // Its refusal is no failure of the store.
         let missing = Self { bucket, error_counts: Arc::default(), ..self.clone() };
-        !matches!(missing.send(&[self.probe_key()]).await, Ok(answer) if answer.any_gone())
+        match missing.send(&[self.probe_key()]).await {
+            Ok(answer) => matches!(
+                answer.verdicts.first(),
+                Some((_, Verdict::Denied(_) | Verdict::Refused(_)))
+            ),
+            Err(CallError::Retry { .. }) => false,
+            Err(_) => true,
+        }
     }
 
     /// Checks that the store deletes a key beside this one.

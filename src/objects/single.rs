@@ -9,7 +9,7 @@ use std::{
 use aws_sdk_s3::{
     config::{
         ConfigBag, Intercept, RuntimeComponents,
-        interceptors::BeforeDeserializationInterceptorContextRef,
+        interceptors::AfterDeserializationInterceptorContextRef,
     },
     error::{BoxError, ProvideErrorMetadata},
 };
@@ -25,26 +25,29 @@ use crate::mutex::Mutex;
 /// Requests in flight at a time, of all batches of a worker together.
 pub(super) const IN_FLIGHT: usize = 64;
 
-/// What the requests of one call learn from each other.
-#[derive(Default)]
-struct Outage {
+/// What the requests of all batches learn from each other.
+#[derive(Debug, Default)]
+pub(super) struct Outage {
     failed_in_a_row: AtomicUsize,
-    last: Mutex<String>,
+    /// When so many requests had failed in a row that no further one was sent, and why.
+    last: Mutex<Option<(Instant, String)>>,
 }
 
 impl Outage {
-    /// The store failed so many requests in a row that no further one should be sent now.
-    fn reason(&self) -> Option<String> {
-        (self.failed_in_a_row.load(Relaxed) >= IN_FLIGHT).then(|| self.last.lock().clone())
+    /// Returns why a request that has waited since then should not be sent any more.
+    fn since(&self, then: Instant) -> Option<String> {
+        let last = self.last.lock();
+        last.as_ref().filter(|(at, _)| *at >= then).map(|(_, reason)| reason.clone())
     }
 
     fn note(&self, verdict: &Verdict) {
-        match verdict {
-            Verdict::Retry(reason) => {
-                self.last.lock().clone_from(reason);
-                self.failed_in_a_row.fetch_add(1, Relaxed);
-            }
-            _ => self.failed_in_a_row.store(0, Relaxed),
+        let Verdict::Retry(reason) = verdict else {
+            self.failed_in_a_row.store(0, Relaxed);
+            return;
+        };
+        if self.failed_in_a_row.fetch_add(1, Relaxed) + 1 >= IN_FLIGHT {
+            self.failed_in_a_row.store(0, Relaxed);
+            *self.last.lock() = Some((Instant::now(), reason.clone()));
         }
     }
 }
@@ -66,9 +69,8 @@ impl Objects {
         progress: &(impl Fn() + Sync),
     ) -> (Result<Answer, CallError>, Duration) {
         let started = Instant::now();
-        let outage = Outage::default();
         let outcomes = stream::iter(keys.to_vec())
-            .map(|key| self.delete_alone(key, &outage, progress))
+            .map(|key| self.delete_alone(key, started, progress))
             .buffer_unordered(IN_FLIGHT)
             .try_collect::<Vec<_>>()
             .await;
@@ -87,17 +89,17 @@ impl Objects {
         (answered, if worked { started.elapsed() } else { waited })
     }
 
-    /// Deletes one of several keys. An error is about all of them.
+    /// Deletes one of several keys, whose deletes began at `started`. An error is about all of them.
     async fn delete_alone(
         &self,
         key: String,
-        outage: &Outage,
+        started: Instant,
         progress: &(impl Fn() + Sync),
     ) -> Result<One, CallError> {
         let waiting = Instant::now();
-        let _permit = self.bulk.permit().await;
+        let _permit = self.bulk.permit(progress).await;
         let waited = waiting.elapsed();
-        if let Some(reason) = outage.reason() {
+        if let Some(reason) = self.bulk.outage.since(started) {
             return Ok(One { key, verdict: Verdict::Retry(reason), throttled: false, waited });
         }
         let (answered, paced) = self.send_in_pace(std::slice::from_ref(&key), progress).await;
@@ -109,18 +111,20 @@ impl Objects {
             Err(CallError::Retry { why, reason }) if why != Later::NoCredentials => {
                 (Verdict::Retry(reason), why == Later::Throttled)
             }
-            // Perhaps about this key alone: a key beside it decides.
-            Err(CallError::Rejected(refusal)) => (Verdict::Denied(refusal.reason), false),
+            // Perhaps about this key alone, which is a part of the address: a probe decides.
+            Err(CallError::Rejected(refusal) | CallError::Unsupported(refusal)) => {
+                (Verdict::Denied(refusal.reason), false)
+            }
             Err(error) => return Err(error),
         };
-        outage.note(&verdict);
+        self.bulk.outage.note(&verdict);
         Ok(One { key, verdict, throttled, waited: waited + paced })
     }
 
     /// Deletes one key with DeleteObject. Returns the answer that a call for many keys would give.
     pub(super) async fn delete_one(&self, key: &str) -> Result<Answer, CallError> {
         let request = self.client.delete_object().bucket(&self.bucket).key(key);
-        let verdict = match request.customize().interceptor(NoWebPage).send().await {
+        let verdict = match request.customize().interceptor(EmptyAnswer).send().await {
             Ok(_) => Verdict::Gone,
             Err(error) if error.code() == Some("NoSuchKey") => Verdict::Gone,
             Err(error) => match CallError::from(error) {
@@ -137,26 +141,29 @@ impl Objects {
     }
 }
 
-/// Refuses a web page as the answer: DeleteObject's own is empty, so nothing else tells a store from a
-/// proxy's page of status 200.
+/// Refuses a success with a body: DeleteObject's answer is empty, so nothing else tells a store from a
+/// server that says 200 to everything.
 #[derive(Debug)]
-struct NoWebPage;
+struct EmptyAnswer;
 
-impl Intercept for NoWebPage {
+impl Intercept for EmptyAnswer {
     fn name(&self) -> &'static str {
-        "NoWebPage"
+        "EmptyAnswer"
     }
 
-    fn read_before_deserialization(
+    fn read_after_deserialization(
         &self,
-        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let answer = context.response();
-        let content = answer.headers().get("content-type").unwrap_or_default();
-        match answer.status().is_success() && content.starts_with("text/html") {
-            true => Err("the answer is a web page, not that of an object store".into()),
+        let body = answer.body().bytes().unwrap_or_default();
+        match answer.status().is_success() && !body.trim_ascii().is_empty() {
+            true => {
+                Err("the answer to a delete has a body, so it is not that of an object store"
+                    .into())
+            }
             false => Ok(()),
         }
     }

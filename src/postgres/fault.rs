@@ -1,6 +1,9 @@
 //! Classifies why a statement failed, by SQLSTATE and by the table that the error names.
 
-use tokio_postgres::{Error, error::SqlState};
+use tokio_postgres::{
+    Error,
+    error::{Severity, SqlState},
+};
 
 /// The fleet's own tables: an error in one of these is never a row error of a paste.
 const OWN_TABLES: [&str; 3] = ["deletion_claims", "cleanup_runs", "cleanup_unclaimable"];
@@ -42,8 +45,9 @@ impl Fault {
             }
             code => match &code.code()[..2] {
                 "22" | "23" => Self::Row,
-                // Of class 28, a login is refused while its password is being rotated.
-                "08" | "25" | "26" | "28" | "40" | "53" | "57" | "58" => Self::Transient,
+                "08" | "25" | "26" | "40" | "53" | "57" | "58" => Self::Transient,
+                // A refused login, as while its password is being rotated; not the error of a trigger.
+                "28" if refusal.parsed_severity() == Some(Severity::Fatal) => Self::Transient,
                 _ => Self::Unclear,
             },
         }

@@ -31,11 +31,8 @@ impl Target {
 
     /// Returns how long it may take to try every host.
     pub fn connect_timeout(&self) -> Duration {
-        self.host_timeout() * u32::try_from(number(&self.server().config) + 1).unwrap_or(u32::MAX)
-    }
-
-    fn host_timeout(&self) -> Duration {
-        CONNECT_TIMEOUT + self.password_timeout()
+        let each = CONNECT_TIMEOUT + self.password_timeout();
+        each * u32::try_from(number(&self.server().config) + 1).unwrap_or(u32::MAX)
     }
 
     /// Tries the hosts one by one. tokio-postgres does so as well, but hangs with the first host that
@@ -52,7 +49,8 @@ impl Target {
         let last = hosts.pop().unwrap_or_else(|| server.config.clone());
         let mut read_only = None;
         for host in hosts {
-            match timeout(self.host_timeout(), self.connect_to(&server, host)).await {
+            let host = self.with_password(host).await?;
+            match timeout(CONNECT_TIMEOUT, self.connect_to(&server, &host)).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 // More helpful than the errors of hosts that are unavailable.
                 Ok(Err(error)) if is_read_only(&error) => read_only = Some(error),
@@ -60,10 +58,12 @@ impl Target {
             }
         }
         // The caller has its own timeout for the last host.
-        self.connect_to(&server, last).await.map_err(|error| read_only.unwrap_or(error))
+        let last = self.with_password(last).await?;
+        self.connect_to(&server, &last).await.map_err(|error| read_only.unwrap_or(error))
     }
 
-    async fn connect_to(&self, server: &Server, mut host: Config) -> Result<Connected, Error> {
+    /// Adds what is not in the URL.
+    async fn with_password(&self, mut host: Config) -> Result<Config, Error> {
         if self.only_reads {
             host.target_session_attrs(TargetSessionAttrs::Any);
         }
@@ -73,6 +73,10 @@ impl Target {
                 Err(problem) => return Err(not_tried(problem).await),
             };
         }
+        Ok(host)
+    }
+
+    async fn connect_to(&self, server: &Server, host: &Config) -> Result<Connected, Error> {
         match &server.tls {
             Some(tls) => begin(host.connect(tls.clone()).await?).await,
             None => begin(host.connect(NoTls).await?).await,

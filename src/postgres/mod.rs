@@ -79,7 +79,9 @@ impl Target {
     /// Reads the files of the settings again, which may have been replaced.
     fn read_again(&self) -> Result<Arc<Server>, ConfigError> {
         if self.settings.has_files() {
-            *self.server.lock() = Server::read(&self.settings, &self.name)?.into();
+            let server = Server::read(&self.settings, &self.name)?;
+            server.check_replaces(&self.server())?;
+            *self.server.lock() = server.into();
         }
         Ok(self.server())
     }

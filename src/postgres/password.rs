@@ -61,6 +61,8 @@ async fn run(command: &str, host: &Config) -> Result<Vec<u8>, Problem> {
 /// be the password.
 fn how(status: ExitStatus, stderr: &[u8]) -> String {
     let ended = match status.code() {
+        // The shell's own message quotes the command, which may have been a password by mistake.
+        Some(code @ (126 | 127)) => return format!("exit code {code}: the shell cannot run it"),
         Some(code) => format!("exit code {code}"),
         None => "killed by a signal".into(),
     };

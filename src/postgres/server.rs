@@ -52,6 +52,27 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Refuses a URL that names more than another login: its sessions would be unchecked, and perhaps in
+    /// another database.
+    pub(super) fn check_replaces(&self, before: &Self) -> Result<(), ConfigError> {
+        let (new, old) = (&self.config, &before.config);
+        let is_same = new.get_hosts() == old.get_hosts()
+            && new.get_hostaddrs() == old.get_hostaddrs()
+            && new.get_ports() == old.get_ports()
+            && new.get_dbname().or(new.get_user()) == old.get_dbname().or(old.get_user())
+            && new.get_options() == old.get_options()
+            && new.get_ssl_mode() == old.get_ssl_mode();
+        match is_same {
+            true => Ok(()),
+            false => Err(ConfigError::new(
+                "postgres.url_file names another server or database than at the start",
+                "restart the program, or correct the file",
+            )),
+        }
+    }
+}
+
 fn tls(
     config: &mut Config,
     verify: Option<Verify>,

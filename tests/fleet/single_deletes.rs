@@ -54,6 +54,7 @@ async fn a_store_without_delete_objects_is_noticed_before_any_claim_and_drained_
         let ended = run(&world, &s3).output().await;
         assert_eq!(ended.code(), 0, "{}", ended.stderr());
         assert!(ended.stderr().contains(SWITCHED), "{}", ended.stderr());
+        assert!(!ended.stderr().contains("paused claims"), "{}", ended.stderr());
         assert_eq!(s3.stats.bulk_refused.load(Relaxed), 2, "two probes, one with each checksum");
         assert_erased_one_by_one(&world, &s3, 30).await;
     }
@@ -79,14 +80,20 @@ async fn never_sends_no_delete_objects_and_always_sends_nothing_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_server_that_is_no_store_is_never_taken_for_one_without_delete_objects() {
     // Without an error code the refusal is not S3's, and a DELETE could be answered by anything.
-    let (world, s3) = world_with(Kind { no_bulk: Some((501, "")), ..Kind::default() }, 1).await;
-    let ended = run(&world, &s3).output().await;
-    ended.assert_refused(1, &["DeleteObjects"]);
-    assert_eq!((s3.calls(), s3.probes()), (0, 0), "no DELETE was sent");
+    let (world, s3) = world_with(Kind::default(), 1).await;
+    for status in [501, 404] {
+        s3.set_kind(Kind { no_bulk: Some((status, "")), ..Kind::default() });
+        let ended = run(&world, &s3).output().await;
+        ended.assert_refused(1, &["bucket"]);
+        assert_eq!((s3.calls(), s3.probes()), (0, 0), "no DELETE was sent");
+    }
+    s3.set_kind(Kind::default());
 
-    s3.set_mode(Mode::WebPage);
-    let ended = run(&world, &s3).env("CLEANUP_S3_BULK_DELETE", "never").output().await;
-    ended.assert_refused(1, &["web page", "AWS_ENDPOINT_URL"]);
+    for content_type in ["text/html", "application/json"] {
+        s3.set_mode(Mode::Page { content_type });
+        let ended = run(&world, &s3).env("CLEANUP_S3_BULK_DELETE", "never").output().await;
+        ended.assert_refused(1, &["not that of an object store", "AWS_ENDPOINT_URL"]);
+    }
     assert_eq!(world.count("SELECT count(*) FROM deletion_claims").await, 0);
 }
 
@@ -120,6 +127,22 @@ async fn a_key_that_is_refused_alone_costs_only_its_own_row_an_attempt() {
         world.assert_consistent().await;
         world.end_backoff().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_end_between_single_deletes_cost_no_paste_an_attempt() {
+    let (world, s3) = world_with(NO_BULK, 100).await;
+    s3.set_mode(Mode::Holding);
+    let mut worker = run(&world, &s3).start();
+    s3.called(64).await;
+    s3.let_go_and(Mode::Failing { status: 403, code: "AccessDenied" });
+    worker.until_it_logs("paused claims").await;
+    s3.set_mode(Mode::Normal);
+    let ended = worker.end().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    assert!(!ended.stderr().contains("pastes failed"), "{}", ended.stderr());
+    assert_eq!(world.read("live").await.as_deref(), Some("b1"));
+    world.assert_drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,10 +189,16 @@ async fn a_store_that_takes_fewer_keys_in_a_call_is_drained_and_its_limit_is_lea
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_carries_out_only_a_part_of_a_call_costs_no_paste_an_attempt() {
     let kind = Kind { most_carried_out: Some(10), ..Kind::default() };
-    let (world, s3) = world_with(kind, 60).await;
-    let worker = world.worker_with(|settings| settings.s3.endpoint = Some(s3.url.clone())).await;
-    let summary = drain(&worker).await;
+    let (world, s3) = world_with(kind, 0).await;
+    world.put_many(300, 300).await;
+    // All of it takes longer than the deadline, each answer takes less.
+    let short = |settings: &mut Settings| {
+        settings.s3.endpoint = Some(s3.url.clone());
+        settings.s3.deadline = std::time::Duration::from_secs(1);
+    };
+    let summary = drain(&world.worker_with(short).await).await;
     assert_eq!((summary.stopped_because, summary.rows_failed), (StoppedBecause::Drained, 0));
+    assert_eq!(summary.claims_released, 0, "no batch was given up");
     world.assert_drained().await;
 }
 

@@ -82,7 +82,7 @@ async fn a_password_command_that_fails_is_named_with_its_exit_code_and_never_its
         ),
         ("echo 'nothing today' >&2", &["printed no password", "exit code 0: nothing today"]),
         ("kill -9 $$", &["killed by a signal"]),
-        ("no-such-program", &["exit code 127", "no-such-program"]),
+        ("no-such-hunter2", &["exit code 127: the shell cannot run it"]),
     ] {
         let run = run(&world, &login).env("CLEANUP_POSTGRES_PASSWORD_COMMAND", command);
         let ended = run.output().await;

@@ -17,8 +17,8 @@ pub(super) fn refusal(mode: &Mode, keys: &[String], has_md5: bool) -> Option<Res
         Mode::Failing { status, code } => Some(failure(*status, code)),
         Mode::OtherRegion { status, code, region } => Some(other_region(*status, code, region)),
         Mode::ErrorInBody { code } => Some(xml(error(code))),
-        Mode::WebPage => {
-            Some(([(CONTENT_TYPE, "text/html")], "<html>log in</html>").into_response())
+        Mode::Page { content_type } => {
+            Some(([(CONTENT_TYPE, *content_type)], "<html>log in</html>").into_response())
         }
         Mode::EmptyAnswer => Some(xml("<DeleteResult></DeleteResult>".into())),
         Mode::RejectingCall { text } if keys.iter().any(|key| key.contains(text)) => {
@@ -54,7 +54,8 @@ pub(super) fn verdict(mode: &Mode, deleted: bool) -> Response {
     let code = match mode {
         Mode::Refusing { code, .. } if !deleted => *code,
         Mode::RefusingWith { .. } if !deleted => "ObjectLocked",
-        _ => return StatusCode::NO_CONTENT.into_response(),
+        // The type of a body that there is none of; some frameworks add it.
+        _ => return (StatusCode::NO_CONTENT, [(CONTENT_TYPE, "text/html")]).into_response(),
     };
     let status = match code {
         "AccessDenied" => 403,
@@ -96,7 +97,10 @@ pub(super) fn cut(answer: String) -> Response {
 
 pub(super) fn failure(status: u16, code: &str) -> Response {
     let status = StatusCode::from_u16(status).expect("status");
-    (status, [(CONTENT_TYPE, "application/xml")], error(code)).into_response()
+    match code {
+        "" => status.into_response(),
+        code => (status, [(CONTENT_TYPE, "application/xml")], error(code)).into_response(),
+    }
 }
 
 /// A redirect names the region in a header, any other status in its body.

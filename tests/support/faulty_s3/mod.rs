@@ -155,7 +155,12 @@ impl FaultyS3 {
 
     /// Answers all held calls, and holds no later ones.
     pub(crate) fn let_go(&self) {
-        self.set_mode(Mode::Normal);
+        self.let_go_and(Mode::Normal);
+    }
+
+    /// Answers all held calls, and treats later ones in this way.
+    pub(crate) fn let_go_and(&self, mode: Mode) {
+        self.set_mode(mode);
         self.go.notify_waiters();
     }
 

@@ -18,8 +18,8 @@ pub(crate) enum Mode {
     Failing { status: u16, code: &'static str },
     /// Answers 200 with an error as its body, and deletes nothing.
     ErrorInBody { code: &'static str },
-    /// Answers 200 with a web page, like a proxy that wants a login, and deletes nothing.
-    WebPage,
+    /// Answers 200 with a text of this type, like a proxy that wants a login, and deletes nothing.
+    Page { content_type: &'static str },
     /// Answers 200 without mentioning any key, and deletes nothing.
     EmptyAnswer,
     /// Rejects a call as a whole if one of its keys contains `text`.
