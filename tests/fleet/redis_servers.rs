@@ -115,14 +115,7 @@ async fn a_run_leaves_a_master_that_was_demoted_for_the_new_one() {
     let worker = worker.env("CLEANUP_LOCK_WHEN_UNAVAILABLE", "wait").start();
     s3.called(1).await;
     // It goes on to run, and to answer: as a replica, it takes no writes.
-    let sentinel = redis.url().replace("redis+sentinel", "redis");
-    let sentinel = sentinel.split(',').next().expect("a Sentinel");
-    let failover = redis::cmd("SENTINEL").arg("FAILOVER").arg("night").to_owned();
-    ask::<()>(sentinel, &failover).await;
-    let role = redis::cmd("INFO").arg("replication").to_owned();
-    while !ask::<String>(&redis.master.url(), &role).await.contains("role:slave") {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    redis.fail_over().await;
     s3.let_go();
     assert_used(&worker.end().await, 20);
     world.assert_drained().await;

@@ -129,6 +129,18 @@ impl Sentinels {
         sentinels
     }
 
+    /// Makes the replica the master. On a busy machine a Sentinel first refuses: it has not heard from the
+    /// replica for too long.
+    pub(crate) async fn fail_over(&self) {
+        let sentinel = format!("redis://127.0.0.1:{}", self.sentinels[0].0);
+        let failover = redis::cmd("SENTINEL").arg("FAILOVER").arg("night").to_owned();
+        while try_ask::<()>(&sentinel, &failover).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let role = redis::cmd("INFO").arg("replication").to_owned();
+        until(&self.master.url(), &role, "role:slave").await;
+    }
+
     pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> =
             self.sentinels.iter().map(|(port, _)| format!("127.0.0.1:{port}")).collect();
@@ -207,10 +219,13 @@ async fn until_it_prints(arguments: &[&str], text: &str) {
 
 /// Sends a command to one server.
 pub(crate) async fn ask<T: redis::FromRedisValue>(url: &str, command: &Cmd) -> T {
+    try_ask(url, command).await.expect("an answer of Redis")
+}
+
+async fn try_ask<T: redis::FromRedisValue>(url: &str, command: &Cmd) -> redis::RedisResult<T> {
     let client = redis::Client::open(url).expect("a client");
-    let mut connection =
-        client.get_multiplexed_async_connection().await.expect("a connection to Redis");
-    command.query_async(&mut connection).await.expect("an answer of Redis")
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    command.query_async(&mut connection).await
 }
 
 /// Repeats a command until its answer contains a text.
