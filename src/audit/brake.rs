@@ -96,7 +96,7 @@ impl Report {
             return Some("no worker has erased a paste in this database yet".into());
         }
         // No row knows these either; they are only too young to be deleted yet.
-        let unknown = self.fresh_objects + self.illegible_objects;
+        let unknown = self.fresh_objects + self.unchecked_objects;
         let objects = self.objects.saturating_sub(unknown);
         majority(orphans + content, objects, "objects")
             .or_else(|| majority(content, self.content_rows, "content rows"))

@@ -117,7 +117,7 @@ pub struct Report {
     /// Their size, by the listing.
     pub bytes: u64,
     /// Objects whose keys the store's listing cannot express: it is not known whether they are orphans.
-    pub illegible_objects: u64,
+    pub unchecked_objects: u64,
     /// Content rows whose `ref_count` was checked.
     pub content_rows: u64,
     /// Content rows that only reserve the keys of deleted objects. Not part of `content_rows`.

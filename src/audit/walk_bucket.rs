@@ -47,12 +47,12 @@ impl Audit {
         let (objects, bytes) =
             (page.objects.len(), page.objects.iter().map(|o| o.bytes).sum::<u64>());
         // An empty page need not be the last one.
-        let last = page.objects.iter().rfind(|object| !object.is_illegible);
+        let last = page.objects.iter().rfind(|object| !object.is_undecodable);
         walk.last_key = last.map_or(walk.last_key.clone(), |last| last.key.clone());
-        let (mut suspects, mut illegible) = (Suspects::default(), 0);
+        let (mut suspects, mut unchecked) = (Suspects::default(), 0);
         for object in page.objects {
-            if object.is_illegible {
-                illegible += 1;
+            if object.is_undecodable {
+                unchecked += 1;
                 continue;
             }
             self.pass_keys_before(Some(&object.key), &mut walk.keys, &mut suspects).await?;
@@ -75,7 +75,7 @@ impl Audit {
         self.confirm_orphans(suspects.unknown, store_time_s).await?;
         self.report.objects += objects as u64;
         self.report.bytes += bytes;
-        self.report.illegible_objects += illegible;
+        self.report.unchecked_objects += unchecked;
         Ok(page.next.map(|next| {
             walk.next = next;
             walk.last_key.clone()

@@ -30,11 +30,14 @@ impl ConfigError {
         Self::new(problem, "`cleanupctl config` explains every setting")
     }
 
-    /// A setting that is needed and not set. `variables`: the one that other tools read, and its own.
+    /// A secret that is needed and not set, with the variable that other tools read and its own.
     pub(super) fn missing(key: &str, [well_known, own]: [&str; 2]) -> Self {
         Self::new(
             format!("{key} is not set"),
-            format!("set {well_known} or {own}, or write `{key}` to the file of --config"),
+            format!(
+                "set {well_known} or {own}, or one of them with _FILE, or write `{key}` to the file \
+                 of --config"
+            ),
         )
     }
 }
@@ -198,10 +201,11 @@ impl super::Postgres {
 impl Settings {
     /// The name of the bucket.
     pub fn bucket(&self) -> Result<&str, ConfigError> {
-        self.s3
-            .bucket
-            .as_deref()
-            .filter(|name| !name.is_empty())
-            .ok_or_else(|| ConfigError::missing("s3.bucket", ["S3_BUCKET", "CLEANUP_S3_BUCKET"]))
+        self.s3.bucket.as_deref().filter(|name| !name.is_empty()).ok_or_else(|| {
+            ConfigError::new(
+                "s3.bucket is not set",
+                "set S3_BUCKET or CLEANUP_S3_BUCKET, or write `s3.bucket` to the file of --config",
+            )
+        })
     }
 }

@@ -130,7 +130,7 @@ pub struct S3 {
     #[config(env = "CLEANUP_S3_PREFIX", default = "")]
     pub prefix: String,
     /// URL of MinIO, SeaweedFS, R2 and others, with http:// or https://. `AWS_ENDPOINT_URL_S3` and
-    /// `AWS_ENDPOINT_URL` are read, too; the SDK takes the latter for that of STS as well. Default: AWS.
+    /// `AWS_ENDPOINT_URL` are read, too; the SDK also uses the latter for STS and SSO. Default: AWS.
     #[config(env = "CLEANUP_S3_ENDPOINT")]
     pub endpoint: Option<String>,
     /// Put the bucket in the path instead of the host name. Default: true if an endpoint is set.

@@ -20,7 +20,19 @@ struct Secret<'a> {
     file: Option<&'a Path>,
 }
 
-impl Secret<'_> {
+impl<'a> Secret<'a> {
+    /// What is set to nothing, as Compose does with variables that are not set, counts as not set.
+    fn new(
+        key: &'static str,
+        variables: [&'static str; 2],
+        value: &'a Option<SecretString>,
+        file: &'a Option<PathBuf>,
+    ) -> Self {
+        let value = value.as_ref().filter(|value| !value.expose_secret().is_empty());
+        let file = file.as_deref().filter(|file| !file.as_os_str().is_empty());
+        Self { key, variables, value, file }
+    }
+
     fn read(&self) -> Result<SecretString, ConfigError> {
         match (self.value, self.file) {
             (Some(value), _) => Ok(value.clone()),
@@ -50,7 +62,10 @@ impl Secret<'_> {
         match (self.value, self.file) {
             (Some(_), Some(_)) => Err(ConfigError::new(
                 format!("{key} and {key}_file are both set"),
-                format!("set either {well_known} or {own}, or one of them with _FILE"),
+                format!(
+                    "keep one of them: {well_known} or {own}, one of these with _FILE, or `{key}` or \
+                     `{key}_file` in the file of --config"
+                ),
             )),
             _ => Ok(()),
         }
@@ -59,12 +74,8 @@ impl Secret<'_> {
 
 impl Postgres {
     fn secret(&self) -> Secret<'_> {
-        Secret {
-            key: "postgres.url",
-            variables: ["DATABASE_URL", "CLEANUP_POSTGRES_URL"],
-            value: self.url.as_ref().filter(|url| !url.expose_secret().is_empty()),
-            file: self.url_file.as_deref().filter(|file| !file.as_os_str().is_empty()),
-        }
+        let variables = ["DATABASE_URL", "CLEANUP_POSTGRES_URL"];
+        Secret::new("postgres.url", variables, &self.url, &self.url_file)
     }
 
     /// Returns the connection URL, as its file has it now.
@@ -80,12 +91,8 @@ impl Postgres {
 
 impl Redis {
     fn secret(&self) -> Secret<'_> {
-        Secret {
-            key: "redis.url",
-            variables: ["REDIS_URL", "CLEANUP_REDIS_URL"],
-            value: self.url.as_ref().filter(|url| !url.expose_secret().is_empty()),
-            file: self.url_file.as_deref().filter(|file| !file.as_os_str().is_empty()),
-        }
+        let variables = ["REDIS_URL", "CLEANUP_REDIS_URL"];
+        Secret::new("redis.url", variables, &self.url, &self.url_file)
     }
 
     /// Returns the connection URL, as its file has it now.
@@ -132,7 +139,8 @@ impl Settings {
             let mode = std::fs::metadata(file).ok()?.permissions().mode();
             (mode & 0o004 != 0).then(|| {
                 format!(
-                    "{key} {} can be read by every user; chmod o-r (in Kubernetes: defaultMode 0440)",
+                    "{key} {} can be read by every user; chmod o-r (in Kubernetes: defaultMode 0440 and \
+                     the pod's fsGroup 10001)",
                     name(file)
                 )
             })

@@ -212,11 +212,11 @@ fn remarks(report: &Report) -> Vec<String> {
             thousands(report.outside_prefix)
         ));
     }
-    if report.illegible_objects > 0 {
+    if report.unchecked_objects > 0 {
         remarks.push(format!(
             "objects not checked for orphans, because this store cannot list their keys (control \
              characters): {}",
-            thousands(report.illegible_objects)
+            thousands(report.unchecked_objects)
         ));
     }
     if report.undecided > 0 {

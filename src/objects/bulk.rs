@@ -130,23 +130,34 @@ impl Objects {
     /// Whether a rejected call should be sent again in another way, because the store has no
     /// DeleteObjects or takes fewer keys in one: later calls have at most half as many. If not, one of
     /// its keys is at fault.
-    pub(super) async fn had_too_many_keys(&self, keys: usize) -> Result<bool, ObjectsError> {
-        let mut rejected = None;
+    /// Also returns how long the pace made it wait.
+    pub(super) async fn had_too_many_keys(
+        &self,
+        keys: usize,
+        progress: &impl Fn(),
+    ) -> Result<(bool, Duration), ObjectsError> {
+        let (mut rejected, mut waited) = (None, Duration::ZERO);
         if keys > self.bulk.accepted.load(Relaxed).max(1) {
             let probes: Vec<_> = (0..keys).map(|n| format!("{}{n}{PROBE}", self.prefix)).collect();
-            match self.send_in_pace(&probes, &|| ()).await.0 {
+            let answered;
+            (answered, waited) = self.send_in_pace(&probes, progress).await;
+            match answered {
                 Err(CallError::Rejected(refusal) | CallError::Unsupported(refusal)) => {
                     rejected = Some(refusal.reason);
                 }
                 // Not known now. Without their number as the cause, fewer keys are sent as well.
-                Err(CallError::Retry { .. }) => return Ok(false),
-                answered => return self.judge_probe(answered).map(|()| false),
+                Err(CallError::Retry { .. }) => return Ok((false, waited)),
+                answered => {
+                    self.judge_probe(answered)?;
+                    self.bulk.accepted(keys);
+                    return Ok((false, waited));
+                }
             }
         }
         // If the store does not delete one key either, their number is not the cause.
         self.probe().await?;
         if self.bulk.is_off() {
-            return Ok(true);
+            return Ok((true, waited));
         }
         if let Some(reason) = &rejected
             && self.bulk.lower(keys.div_ceil(2))
@@ -154,6 +165,6 @@ impl Objects {
             let half = keys.div_ceil(2);
             info!("the store does not take {keys} keys in one call ({reason}): sending {half}");
         }
-        Ok(rejected.is_some())
+        Ok((rejected.is_some(), waited))
     }
 }

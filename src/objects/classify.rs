@@ -57,6 +57,8 @@ pub(super) struct Answer {
     /// Keys that the answer does not mention, as in a 200 that contains an error document.
     pub unanswered: Vec<String>,
     pub slow_down: bool,
+    /// Some of the keys were not sent, because the store failed others.
+    pub was_cut_short: bool,
 }
 
 impl Answer {
@@ -79,7 +81,7 @@ impl Answer {
                 None => unanswered.push(key.clone()),
             }
         }
-        Self { verdicts, unanswered, slow_down }
+        Self { verdicts, unanswered, slow_down, was_cut_short: false }
     }
 
     /// Whether at least one of the keys was deleted, or was already gone.

@@ -81,7 +81,7 @@ impl Objects {
                     Some(Retry { keys, why, reason, key_by_key: false })
                 }
                 Err(error) if in_bulk => {
-                    self.send_in_another_way(&mut deletion, keys, error).await?;
+                    self.send_in_another_way(&mut deletion, keys, error, &progress).await?;
                     None
                 }
                 Err(error) => return Err(self.error(error, Action::Delete)),
@@ -115,9 +115,9 @@ impl Objects {
     ) -> Result<Option<Retry>, ObjectsError> {
         match answer.any_gone() {
             true => deletion.made_progress(),
-            false => deletion.incomplete_answers += u32::from(!answer.unanswered.is_empty()),
+            false => deletion.incomplete_answers += u32::from(answer.verdicts.is_empty()),
         }
-        let key_by_key = !answer.slow_down && answer.unanswered.is_empty();
+        let key_by_key = !answer.slow_down && answer.unanswered.is_empty() && !answer.was_cut_short;
         let deleted = &mut deletion.deleted;
         let (mut keys, mut reason) = (Vec::new(), String::new());
         let (mut denied, mut any_gone) = (Vec::new(), false);
@@ -135,9 +135,11 @@ impl Objects {
         // In one answer, a denial beside keys that were deleted is about that object (a policy for it,
         // say). If no key was deleted it may be about the credentials: a key beside it decides.
         match denied.first() {
+            // One by one, the others were deleted some time before: rights may have been taken away since.
+            Some((key, _)) if !in_bulk && (any_gone || deletion.denied_before.contains(key)) => {
+                self.probe().await?;
+            }
             Some((key, _)) if !any_gone => self.probe_beside(key).await?,
-            // The others were deleted some time before: rights may have been taken away in between.
-            Some(_) if !in_bulk => self.probe().await?,
             _ => {}
         }
         if !in_bulk {
@@ -148,15 +150,15 @@ impl Objects {
             deletion.calls.extend((!again.is_empty()).then_some(again));
         }
         deleted.refused.extend(denied);
-        if !answer.unanswered.is_empty() {
-            reason = UNACKNOWLEDGED.into();
-            if deletion.incomplete_answers >= MAX_UNANSWERED {
-                self.probe().await?;
-                let refused = answer.unanswered.into_iter().map(|key| (key, reason.clone()));
-                deleted.refused.extend(refused);
-            } else {
-                keys.extend(answer.unanswered);
-            }
+        if deletion.incomplete_answers >= MAX_UNANSWERED && !answer.unanswered.is_empty() {
+            self.probe().await?;
+            let refuse = |key| (key, UNACKNOWLEDGED.to_string());
+            deleted.refused.extend(answer.unanswered.into_iter().map(refuse));
+        } else if keys.is_empty() {
+            (keys, reason) = (answer.unanswered, UNACKNOWLEDGED.into());
+        } else if !answer.unanswered.is_empty() {
+            // In a call of their own: they may come after too many keys that fail.
+            deletion.calls.push(answer.unanswered);
         }
         let why = Later::Unavailable;
         Ok((!keys.is_empty()).then_some(Retry { keys, why, reason, key_by_key }))
@@ -169,13 +171,16 @@ impl Objects {
         deletion: &mut Deletion,
         keys: Vec<String>,
         error: CallError,
+        progress: &impl Fn(),
     ) -> Result<(), ObjectsError> {
         let (reason, is_unsupported) = match &error {
             CallError::Rejected(refusal) => (refusal.reason.clone(), false),
             CallError::Unsupported(refusal) => (refusal.reason.clone(), true),
             _ => return Err(self.error(error, Action::Delete)),
         };
-        let in_another_way = Box::pin(self.had_too_many_keys(keys.len())).await?;
+        let (in_another_way, waited) =
+            Box::pin(self.had_too_many_keys(keys.len(), progress)).await?;
+        deletion.give_up += waited;
         if Instant::now() >= deletion.give_up {
             return Err(self.unavailable(reason));
         }

@@ -157,8 +157,8 @@ impl ObjectsError {
                 format!("set AWS_REGION={}", region.as_deref().unwrap_or("(the bucket's region)"))
             }
             Self::Unsupported { action: Action::Delete, .. } => {
-                "try CLEANUP_S3_CHECKSUM=md5 or CLEANUP_S3_BULK_DELETE=auto (`cleanupctl doctor` \
-                 shows what works)"
+                "try CLEANUP_S3_CHECKSUM=md5 (`cleanupctl doctor` checks both checksums), or \
+                 CLEANUP_S3_BULK_DELETE=auto if it is \"always\""
                     .into()
             }
             Self::Unsupported { .. } | Self::Rejected { .. } => {

@@ -18,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use super::{
     Action, Objects, ObjectsError,
     classify::{CallError, Refusal},
-    legible::{Legible, as_listed},
+    undecodable::{Undecodable, as_listed},
 };
 use crate::{backoff::Retries, mutex::Mutex};
 
@@ -30,7 +30,7 @@ pub struct Listed {
     /// The key as the listing spells it.
     pub(super) spelled: String,
     /// The key may be another one: the listing cannot express it.
-    pub is_illegible: bool,
+    pub is_undecodable: bool,
     /// The size; 0 if the store does not name it.
     pub bytes: u64,
     /// Time of the last change by the store's clock, in seconds since 1970.
@@ -64,7 +64,7 @@ impl Listed {
         self.key == key
             || self.spelled == key
             || decode(&self.spelled) == key
-            || (self.is_illegible && self.spelled == as_listed(key))
+            || (self.is_undecodable && self.spelled == as_listed(key))
     }
 }
 
@@ -106,24 +106,30 @@ impl Objects {
             Start::After(key) => request.start_after(key),
             Start::Token(token) => request.continuation_token(token),
         };
-        let legible = Legible::default();
-        let request = request.customize().interceptor(clock.clone()).interceptor(legible.clone());
+        let undecodable = Undecodable::default();
+        let request =
+            request.customize().interceptor(clock.clone()).interceptor(undecodable.clone());
         let answer = request.send().await?;
         let (is_truncated, token) =
             (answer.is_truncated.unwrap_or_default(), answer.next_continuation_token.clone());
-        let objects = objects(answer, &legible);
-        let next = if is_truncated { Some(next(token, &objects, &legible)?) } else { None };
+        let objects = objects(answer, &undecodable);
+        let next = if is_truncated { Some(next(token, &objects, &undecodable)?) } else { None };
         Ok(Page { objects, next, store_time_s: clock.seconds() })
     }
 }
 
 /// Returns where the next page begins. A store that returns no token continues after the last key.
-fn next(token: Option<String>, objects: &[Listed], legible: &Legible) -> Result<Start, CallError> {
+fn next(
+    token: Option<String>,
+    objects: &[Listed],
+    undecodable: &Undecodable,
+) -> Result<Start, CallError> {
     let token = token.filter(|token| !token.is_empty()).map(Start::Token);
     let after_last = || objects.last().map(|last| Start::After(last.key.clone()));
     let reason = match token.or_else(after_last) {
-        Some(Start::Token(text) | Start::After(text)) if legible.may_have_changed(&text) => {
-            "its listing is not URL-encoded, and a page ends at a key that XML cannot express"
+        Some(Start::Token(text) | Start::After(text)) if undecodable.may_have_changed(&text) => {
+            "its listing is not URL-encoded, and a page ends at a key with control characters: rename or \
+             delete that object"
         }
         Some(start) => return Ok(start),
         None => "its listing has more pages but returned neither a key nor a continuation token",
@@ -131,13 +137,13 @@ fn next(token: Option<String>, objects: &[Listed], legible: &Legible) -> Result<
     Err(CallError::Rejected(Refusal { reason: reason.into(), has_code: false }))
 }
 
-fn objects(answer: ListObjectsV2Output, legible: &Legible) -> Vec<Listed> {
+fn objects(answer: ListObjectsV2Output, undecodable: &Undecodable) -> Vec<Listed> {
     let is_encoded = answer.encoding_type == Some(EncodingType::Url);
     let object = |object: aws_sdk_s3::types::Object| {
         let spelled = object.key?;
         Some(Listed {
             key: if is_encoded { decode(&spelled) } else { spelled.clone() },
-            is_illegible: legible.may_have_changed(&spelled),
+            is_undecodable: undecodable.may_have_changed(&spelled),
             spelled,
             bytes: object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
             modified_s: object.last_modified.map(|time| time.secs()),

@@ -12,7 +12,6 @@ mod delete;
 mod error;
 mod error_counts;
 mod exists;
-mod legible;
 mod list;
 mod md5;
 mod pace;
@@ -20,6 +19,7 @@ mod probe;
 mod request;
 mod single;
 mod spelling;
+mod undecodable;
 mod versioning;
 
 use std::{sync::Arc, time::Duration};

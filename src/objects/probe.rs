@@ -30,7 +30,7 @@ impl Objects {
     /// store would also delete in a bucket that does not exist, and this one may be such.
     pub async fn check(&self) -> Result<Option<Problem>, ObjectsError> {
         self.probe().await?;
-        // AWS says it of every request.
+        // AWS reports a missing bucket in every answer.
         if !self.has_endpoint || self.says_which_bucket_is_missing().await {
             return Ok(None);
         }
@@ -40,13 +40,15 @@ impl Objects {
             Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found()) => {
                 Err(ObjectsError::NoBucket { bucket: bucket.clone() })
             }
-            Err(_) => Ok(Some(Problem::new(
-                format!(
-                    "cannot tell whether bucket {bucket:?} exists: the store acknowledges deletes in \
-                     any bucket"
-                ),
-                "check its name, or allow s3:ListBucket",
-            ))),
+            Err(error) => {
+                let reason = self.error(CallError::from(error), Action::List);
+                let problem = format!(
+                    "could not check that bucket {bucket:?} exists: HEAD failed ({}), and a delete proves \
+                     nothing in this store",
+                    reason.reason()
+                );
+                Ok(Some(Problem::new(problem, "check the bucket's name, or allow s3:ListBucket")))
+            }
         }
     }
 

@@ -25,29 +25,37 @@ use crate::mutex::Mutex;
 /// Requests in flight at a time, of all batches of a worker together.
 pub(super) const IN_FLIGHT: usize = 64;
 
-/// What the requests of all batches learn from each other.
+/// Failures in a row, of the requests of one call or of all batches: after too many, no further request is
+/// sent before the call has paused.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     failed_in_a_row: AtomicUsize,
-    /// When so many requests had failed in a row that no further one was sent, and why.
-    last: Mutex<Option<(Instant, String)>>,
+    last: Mutex<Option<Failing>>,
+}
+
+/// The store failed so many requests in a row.
+#[derive(Debug, Clone)]
+struct Failing {
+    at: Instant,
+    reason: String,
+    throttled: bool,
 }
 
 impl Outage {
     /// Returns why a request that has waited since then should not be sent any more.
-    fn since(&self, then: Instant) -> Option<String> {
-        let last = self.last.lock();
-        last.as_ref().filter(|(at, _)| *at >= then).map(|(_, reason)| reason.clone())
+    fn since(&self, then: Instant) -> Option<Failing> {
+        self.last.lock().as_ref().filter(|failing| failing.at >= then).cloned()
     }
 
-    fn note(&self, verdict: &Verdict) {
+    fn note(&self, verdict: &Verdict, throttled: bool) {
         let Verdict::Retry(reason) = verdict else {
             self.failed_in_a_row.store(0, Relaxed);
             return;
         };
         if self.failed_in_a_row.fetch_add(1, Relaxed) + 1 >= IN_FLIGHT {
             self.failed_in_a_row.store(0, Relaxed);
-            *self.last.lock() = Some((Instant::now(), reason.clone()));
+            *self.last.lock() =
+                Some(Failing { at: Instant::now(), reason: reason.clone(), throttled });
         }
     }
 }
@@ -58,6 +66,7 @@ struct One {
     verdict: Verdict,
     throttled: bool,
     waited: Duration,
+    was_sent: bool,
 }
 
 impl Objects {
@@ -69,8 +78,9 @@ impl Objects {
         progress: &(impl Fn() + Sync),
     ) -> (Result<Answer, CallError>, Duration) {
         let started = Instant::now();
+        let outage = Outage::default();
         let outcomes = stream::iter(keys.to_vec())
-            .map(|key| self.delete_alone(key, started, progress))
+            .map(|key| self.delete_alone(key, started, &outage, progress))
             .buffer_unordered(IN_FLIGHT)
             .try_collect::<Vec<_>>()
             .await;
@@ -79,8 +89,10 @@ impl Objects {
             Ok(all) => {
                 let waited = longest_wait(&all).unwrap_or_default();
                 let slow_down = all.iter().any(|one| one.throttled);
+                let was_cut_short = all.iter().any(|one| !one.was_sent);
                 let verdicts = all.into_iter().map(|one| (one.key, one.verdict)).collect();
-                (Ok(Answer { verdicts, unanswered: Vec::new(), slow_down }), waited)
+                let answer = Answer { verdicts, unanswered: Vec::new(), slow_down, was_cut_short };
+                (Ok(answer), waited)
             }
             Err(error) => (Err(error), Duration::ZERO),
         };
@@ -94,13 +106,17 @@ impl Objects {
         &self,
         key: String,
         started: Instant,
+        outage: &Outage,
         progress: &(impl Fn() + Sync),
     ) -> Result<One, CallError> {
         let waiting = Instant::now();
         let _permit = self.bulk.permit(progress).await;
         let waited = waiting.elapsed();
-        if let Some(reason) = self.bulk.outage.since(started) {
-            return Ok(One { key, verdict: Verdict::Retry(reason), throttled: false, waited });
+        // All keys of this call may fail while those of other batches are deleted.
+        let failing = self.bulk.outage.since(started).or_else(|| outage.since(started));
+        if let Some(Failing { reason, throttled, .. }) = failing {
+            let verdict = Verdict::Retry(reason);
+            return Ok(One { key, verdict, throttled, waited: Duration::ZERO, was_sent: false });
         }
         let (answered, paced) = self.send_in_pace(std::slice::from_ref(&key), progress).await;
         let (verdict, throttled) = match answered {
@@ -117,8 +133,9 @@ impl Objects {
             }
             Err(error) => return Err(error),
         };
-        self.bulk.outage.note(&verdict);
-        Ok(One { key, verdict, throttled, waited: waited + paced })
+        self.bulk.outage.note(&verdict, throttled);
+        outage.note(&verdict, throttled);
+        Ok(One { key, verdict, throttled, waited: waited + paced, was_sent: true })
     }
 
     /// Deletes one key with DeleteObject. Returns the answer that a call for many keys would give.
@@ -137,6 +154,7 @@ impl Objects {
             verdicts: vec![(key.into(), verdict)],
             unanswered: Vec::new(),
             slow_down: false,
+            was_cut_short: false,
         })
     }
 }

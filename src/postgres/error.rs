@@ -85,7 +85,8 @@ pub fn remedy(error: &Error) -> &str {
              shows all rows"
         }
         Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
-            "check user and password in DATABASE_URL or CLEANUP_POSTGRES_URL"
+            "check user and password: in DATABASE_URL or CLEANUP_POSTGRES_URL or its file, \
+             postgres.password_command, PGPASSWORD or PGPASSFILE"
         }
         Some(&SqlState::UNDEFINED_OBJECT) if is_unknown_setting(error) => {
             "upgrade it to Postgres 15 or newer, or correct the options in DATABASE_URL or \
@@ -101,7 +102,10 @@ pub fn remedy(error: &Error) -> &str {
         }
         Some(&SqlState::TOO_MANY_CONNECTIONS) => "raise max_connections, or run fewer workers",
         Some(_) => "see the server's log",
-        None => "check that it runs, and that DATABASE_URL or CLEANUP_POSTGRES_URL is correct",
+        None => {
+            "check that it runs, and that DATABASE_URL or CLEANUP_POSTGRES_URL is correct, with a password \
+             if it needs one"
+        }
     }
 }
 

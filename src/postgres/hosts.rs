@@ -49,7 +49,8 @@ impl Target {
         let last = hosts.pop().unwrap_or_else(|| server.config.clone());
         let mut read_only = None;
         for host in hosts {
-            let host = self.with_password(host).await?;
+            // As a host that is away: the next one may have a password.
+            let Ok(host) = self.with_password(host).await else { continue };
             match timeout(CONNECT_TIMEOUT, self.connect_to(&server, &host)).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 // More helpful than the errors of hosts that are unavailable.

@@ -115,7 +115,7 @@ impl Target {
     pub async fn open(&self) -> Result<Client, Problem> {
         let opening = async {
             let client = self.connect().await.map_err(|error| self.explain(error))?;
-            pooler::check_maker(self, &client).await?;
+            pooler::check_vendor(self, &client).await?;
             session::check_settings(self, &client).await?;
             Ok::<_, Problem>(client)
         };
@@ -161,7 +161,7 @@ impl Target {
         let Problem { problem, remedy } = error.into();
         match refused_by {
             Some(pooler) => {
-                let problem = format!("{} refuses our sessions: {problem}", pooler.name());
+                let problem = format!("{} refuses the session: {problem}", pooler.name());
                 self.problem(problem, pooler.remedy())
             }
             None => self.problem(problem, remedy),

@@ -1,11 +1,11 @@
-//! What is in the place of Postgres: a pooler, with the way around it, or a database of another maker.
+//! What is in the place of Postgres: a pooler, with the way around it, or a database of another vendor.
 
 use tokio_postgres::{Client, Error, config::Host, error::SqlState};
 
 use super::Target;
 use crate::problem::Problem;
 
-const MAKER: &str = sql!("session/maker");
+const VENDOR: &str = sql!("session/vendor");
 
 /// A pooler, as far as the host's name tells.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,13 +88,13 @@ impl Target {
 }
 
 /// Refuses databases that speak Postgres's protocol and whose locks and transactions differ from its own.
-pub(super) async fn check_maker(target: &Target, client: &Client) -> Result<(), Problem> {
-    let rows = client.query_typed(MAKER, &[]).await.map_err(|error| target.explain(error))?;
-    let Some(maker) = rows.first().and_then(|row| row.get::<_, Option<&str>>("maker")) else {
+pub(super) async fn check_vendor(target: &Target, client: &Client) -> Result<(), Problem> {
+    let rows = client.query_typed(VENDOR, &[]).await.map_err(|error| target.explain(error))?;
+    let Some(vendor) = rows.first().and_then(|row| row.get::<_, Option<&str>>("vendor")) else {
         return Ok(());
     };
     let problem =
-        format!("it is {maker}, whose locks and transactions differ from those of Postgres");
+        format!("it is {vendor}, whose locks and transactions differ from those of Postgres");
     Err(target.problem(problem, "use Postgres 15 or newer, without such extensions"))
 }
 

@@ -19,6 +19,7 @@ use crate::{
 pub(super) struct Server {
     pub config: Config,
     pub tls: Option<MakeRustlsConnect>,
+    verify: Option<Verify>,
 }
 
 impl Server {
@@ -48,7 +49,7 @@ impl Server {
         }
         config.options(session::options(config.get_options(), settings.schema()));
         let tls = tls(&mut config, verify, settings)?;
-        Ok(Self { config, tls })
+        Ok(Self { config, tls, verify })
     }
 }
 
@@ -59,17 +60,26 @@ impl Server {
         let (new, old) = (&self.config, &before.config);
         let is_same = new.get_hosts() == old.get_hosts()
             && new.get_hostaddrs() == old.get_hostaddrs()
-            && new.get_ports() == old.get_ports()
+            && ports(new) == ports(old)
             && new.get_dbname().or(new.get_user()) == old.get_dbname().or(old.get_user())
             && new.get_options() == old.get_options()
-            && new.get_ssl_mode() == old.get_ssl_mode();
+            && new.get_target_session_attrs() == old.get_target_session_attrs()
+            && (new.get_ssl_mode(), self.verify) == (old.get_ssl_mode(), before.verify);
         match is_same {
             true => Ok(()),
             false => Err(ConfigError::new(
-                "postgres.url_file names another server or database than at the start",
+                "the URL of postgres.url_file changed in more than user and password: host, port, database, \
+                 sslmode or options",
                 "restart the program, or correct the file",
             )),
         }
+    }
+}
+
+fn ports(config: &Config) -> &[u16] {
+    match config.get_ports() {
+        [] => &[5432],
+        ports => ports,
     }
 }
 

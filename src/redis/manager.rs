@@ -82,7 +82,16 @@ impl Servers {
         let url = url.expose_secret();
         let address = Address::read(url).ok_or_else(invalid_url)?;
         let tls = certificates(settings, url)?;
-        Self::at(&address, tls).map_err(|_| invalid_url())
+        if address.urls().iter().any(|url| url.into_connection_info().is_err()) {
+            return Err(invalid_url());
+        }
+        Self::at(&address, tls).map_err(|_| match has_certificates(settings) {
+            true => ConfigError::new(
+                "redis.ca_file, redis.client_cert_file or redis.client_key_file is not valid PEM",
+                "correct it",
+            ),
+            false => invalid_url(),
+        })
     }
 
     fn at(address: &Address, tls: Option<TlsCertificates>) -> RedisResult<Self> {
@@ -165,6 +174,10 @@ fn sentinel(named: &Sentinels, tls: Option<TlsCertificates>) -> RedisResult<Sent
     builder.build()
 }
 
+fn has_certificates(settings: &config::Redis) -> bool {
+    settings.ca_file.is_some() || settings.client_cert_file.is_some()
+}
+
 /// Reads the CA and the client certificate.
 fn certificates(
     settings: &config::Redis,
@@ -196,7 +209,9 @@ fn certificates(
 
 /// Without the parser's own message, which may quote the URL and its password.
 fn invalid_url() -> ConfigError {
-    ConfigError::new("redis.url or one of its certificate files is not valid", FORMS)
+    let problem = "redis.url (REDIS_URL, CLEANUP_REDIS_URL, or one of them with _FILE) is not a valid \
+                   Redis URL";
+    ConfigError::new(problem, FORMS)
 }
 
 impl deadpool::managed::Manager for Manager {

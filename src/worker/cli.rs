@@ -37,7 +37,7 @@ const HELP: &str = "\
 Settings: flags override CLEANUP_<SECTION>_<KEY> variables, these override
 --config FILE. Set first: DATABASE_URL, REDIS_URL, S3_BUCKET, and
 AWS_ENDPOINT_URL for MinIO and other stores. DATABASE_URL_FILE and
-REDIS_URL_FILE name files with the secrets instead.
+REDIS_URL_FILE name files that contain the URLs.
 
 Exit codes:
   0  drained

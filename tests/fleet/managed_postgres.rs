@@ -1,4 +1,4 @@
-//! Managed Postgres: poolers of other makers are named with the host to use instead, and databases that
+//! Managed Postgres: poolers of other vendors are named with the host to use instead, and databases that
 //! only speak Postgres's protocol are refused.
 
 use tokio::{
@@ -74,7 +74,7 @@ async fn a_pooler_that_names_itself_in_its_refusal_needs_no_telling_host() {
     let own = world.worker_url();
     let url = own.replace(&address_of(&own), &proxy_that_refuses().await);
     let words =
-        ["RDS Proxy refuses our sessions", "connect to the endpoint of the database cluster"];
+        ["RDS Proxy refuses the session", "connect to the endpoint of the database cluster"];
     assert_refused(&world, &url, &words).await;
 }
 

@@ -129,6 +129,24 @@ async fn a_key_that_is_refused_alone_costs_only_its_own_row_an_attempt() {
     }
 }
 
+/// As with a policy for a prefix, or a key that the store does not take at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_denied_together_with_its_neighbours_holds_up_no_other_paste() {
+    let (world, s3) = world_with(NO_BULK, 20).await;
+    let key = world.put("held", "held", Ago(60.0)).await;
+    s3.set_mode(Mode::Refusing { text: key[..40].into(), code: "AccessDenied" });
+    let one_by_one = |settings: &mut Settings| {
+        settings.s3.endpoint = Some(s3.url.clone());
+        settings.s3.bulk_delete = BulkDelete::Never;
+    };
+    let worker = world.worker_with(one_by_one).await;
+    let claim = claim_some(&worker, 200).await;
+    carry_out(&worker, &claim).await;
+    let left = "SELECT short_code || attempts FROM pastes WHERE short_code <> 'live'";
+    assert_eq!(world.text(left).await.as_deref(), Some("held1"));
+    world.assert_consistent().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_that_end_between_single_deletes_cost_no_paste_an_attempt() {
     let (world, s3) = world_with(NO_BULK, 100).await;
@@ -212,7 +230,7 @@ async fn a_missing_bucket_is_noticed_although_the_store_acknowledges_deletes_in_
     assert_eq!(world.count("SELECT count(*) FROM cleanup_fleet WHERE bucket IS NOT NULL").await, 0);
     // Without the right to ask for the bucket.
     s3.set_kind(lax(403));
-    let words = ["cannot tell whether bucket", "s3:ListBucket"];
+    let words = ["could not check that bucket", "s3:ListBucket"];
     diagnose(doctor()).await.assert_says("bucket", "warning", &words);
     let ended = run(&world, &s3).output().await;
     assert_eq!(ended.code(), 0, "{}", ended.stderr());

@@ -231,7 +231,8 @@ async fn try_ask<T: redis::FromRedisValue>(url: &str, command: &Cmd) -> redis::R
 /// Repeats a command until its answer contains a text.
 async fn until(url: &str, command: &Cmd, text: &str) {
     for _ in 0..3000 {
-        let answer: Value = ask(url, command).await;
+        // Sentinels cut the connections to a master that they demote.
+        let answer = try_ask::<Value>(url, command).await.unwrap_or(Value::Nil);
         let answer: String = redis::from_redis_value(answer).unwrap_or_default();
         if answer.contains(text) {
             return;

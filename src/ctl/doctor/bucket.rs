@@ -88,7 +88,8 @@ fn judge_deletes(
         ),
         Err(error @ ObjectsError::Unsupported { .. }) => failure(
             format!("{bucket:?} accepts DeleteObjects with neither checksum: {}", error.reason()),
-            "set CLEANUP_S3_BULK_DELETE=auto, and check AWS_ENDPOINT_URL and s3.path_style",
+            "set CLEANUP_S3_BULK_DELETE=auto if it is \"always\", else check AWS_ENDPOINT_URL and \
+             s3.path_style",
         ),
         Err(error) => Problem::from(&error).into(),
     }
@@ -104,7 +105,7 @@ pub(super) async fn versions(objects: &Objects, settings: &Settings) -> Result<O
     Ok(match is_google(settings.s3.endpoint.as_deref().unwrap_or_default()) {
         true if checked.is_ok() => warning(
             "Google Cloud Storage keeps deleted objects for 7 days, unless soft delete is off for the \
-             bucket: S3's interface does not tell",
+             bucket: the S3 API does not report it",
             format!("gcloud storage buckets update gs://{} --clear-soft-delete", objects.bucket()),
         ),
         _ => checked,

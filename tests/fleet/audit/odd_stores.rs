@@ -87,13 +87,13 @@ async fn a_store_that_ignores_url_encoding_is_audited_and_no_listed_key_is_mista
     stage.store.set_quirk(Quirk::NoEncoding);
     let report = stage.audited(0, &["--repair"]).await;
     assert_eq!((&report["missing_objects"], &report["orphans"]), (&0.into(), &1.into()));
-    assert_eq!(report["illegible_objects"], 3, "two of them have content, one may be an orphan");
+    assert_eq!(report["unchecked_objects"], 3, "two of them have content, one may be an orphan");
     assert!(!stage.store.has("orphan+%41"), "it is an orphan");
     assert!(stage.store.has("orphan\u{2}"), "its key was not listed");
     assert!(odd.iter().all(|key| stage.store.has(key)), "each has a content row");
     // A store that encodes lists the rest.
     stage.store.set_quirk(Quirk::NoReading);
     let report = stage.audited(0, &["--repair"]).await;
-    assert_eq!((&report["orphans"], &report["illegible_objects"]), (&1.into(), &0.into()));
+    assert_eq!((&report["orphans"], &report["unchecked_objects"]), (&1.into(), &0.into()));
     assert!(!stage.store.has("orphan\u{2}"));
 }

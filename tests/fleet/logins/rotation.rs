@@ -77,7 +77,7 @@ async fn a_file_that_names_another_database_in_the_middle_of_a_run_is_not_follow
     until_erased(&world, 60).await;
     replace(&folder, "postgres", &login.url(&other, Some("second")));
     login.change(&world, "second").await;
-    worker.until_it_logs("names another server or database").await;
+    worker.until_it_logs("changed in more than user and password").await;
     replace(&folder, "postgres", &login.url(&world, Some("second")));
     assert_unharmed(&worker.end().await);
     world.assert_drained().await;

@@ -21,20 +21,20 @@ const CONTROL: u8 = 0x7f;
 
 /// Replaces what XML cannot express with other characters of the same length.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Legible {
+pub(super) struct Undecodable {
     replaced: Arc<AtomicBool>,
 }
 
-impl Legible {
+impl Undecodable {
     /// Whether this key may stand for another one.
     pub(super) fn may_have_changed(&self, key: &str) -> bool {
         self.replaced.load(Relaxed) && key.contains([char::from(CONTROL), '\u{fffd}'])
     }
 }
 
-impl Intercept for Legible {
+impl Intercept for Undecodable {
     fn name(&self) -> &'static str {
-        "Legible"
+        "Undecodable"
     }
 
     fn modify_before_deserialization(
@@ -63,15 +63,15 @@ impl Intercept for Legible {
 fn replace(bytes: &mut [u8], before: &mut [u8; 2]) -> bool {
     let mut replaced = false;
     for byte in bytes {
-        let legible = match *byte {
+        let expressible = match *byte {
             b'\t' | b'\n' | b'\r' => *byte,
             0..b' ' => CONTROL,
             0xbe | 0xbf if *before == [0xef, 0xbf] => 0xbd,
             _ => *byte,
         };
-        replaced |= legible != *byte;
-        *before = [before[1], legible];
-        *byte = legible;
+        replaced |= expressible != *byte;
+        *before = [before[1], expressible];
+        *byte = expressible;
     }
     replaced
 }

@@ -6,7 +6,7 @@
 # Short times, so that a dead worker is reset within seconds. Few small batches at a
 # low rate: at full speed one worker would delete all pastes before it could be
 # killed. The dead worker may hold the claim lock; the others wait until it expires.
-export_story_settings() {
+export_scenario_settings() {
   export CLEANUP_WORKER_HEARTBEAT_INTERVAL=1s CLEANUP_WATCHDOG_STUCK_AFTER=6s CLEANUP_WATCHDOG_TICK=1s
   export CLEANUP_WORKER_BATCH_SIZE=$1 CLEANUP_WORKER_CONCURRENCY=4 CLEANUP_S3_MAX_KEYS_PER_SECOND=400
   export CLEANUP_LOCK_TTL=4s

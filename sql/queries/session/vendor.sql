@@ -4,4 +4,4 @@ SELECT CASE
            WHEN version() LIKE '%CockroachDB%' THEN 'CockroachDB'
            WHEN version() LIKE '%-YB-%' THEN 'YugabyteDB'
            WHEN EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') THEN 'Citus'
-       END AS maker
+       END AS vendor
