@@ -137,6 +137,10 @@ async fn what_a_worker_calls_is_what_its_policy_allows() {
     assert_eq!(ended.code(), 0, "{}", ended.stderr());
     let requests = recording.requests();
     assert!(requests.len() >= 4, "a probe and three batches: {requests:?}");
+    // Is a delete acknowledged in a bucket that does not exist? It may be refused.
+    let (elsewhere, requests): (Vec<_>, Vec<_>) =
+        requests.into_iter().partition(|request| request.starts_with("POST /paste-cleanup-probe-"));
+    assert_eq!(elsewhere.len(), 1, "{elsewhere:?}");
     let needed: BTreeSet<String> =
         requests.iter().map(|request| right_for(request, &guarded.world.bucket)).collect();
     let granted: BTreeSet<String> =
