@@ -220,6 +220,41 @@ async fn a_store_that_carries_out_only_a_part_of_a_call_costs_no_paste_an_attemp
     world.assert_drained().await;
 }
 
+/// The keys that fail are sent again, and are more than the store answers for in a call.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_wait_behind_damaged_ones_in_such_a_store_are_deleted_and_none_pays_an_attempt() {
+    let kind = Kind { most_carried_out: Some(5), ..Kind::default() };
+    let (world, s3) = world_with(kind, 0).await;
+    world.put_many(200, 200).await;
+    // A sixteenth of the keys.
+    s3.set_mode(Mode::Refusing { text: "0/x".into(), code: "InternalError" });
+    let damaged = "SELECT count(*) FROM content WHERE s3_key LIKE '%0/x'";
+    let damaged = world.count(damaged).await;
+    assert!(damaged > 5, "only {damaged}");
+    let short = |settings: &mut Settings| {
+        settings.s3.endpoint = Some(s3.url.clone());
+        settings.s3.deadline = std::time::Duration::from_secs(2);
+    };
+    let worker = world.worker_with(short).await;
+    let claim = claim_some(&worker, 300).await;
+    carry_out(&worker, &claim).await;
+    let left = "SELECT count(*) FROM pastes WHERE short_code <> 'live'";
+    assert_eq!(world.count(left).await, damaged);
+    assert_eq!(world.count("SELECT count(*) FROM pastes WHERE attempts > 0").await, 0);
+    world.assert_consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_deletes_keep_to_the_pace_of_the_settings() {
+    let (world, s3) = world_with(NO_BULK, 60).await;
+    let run = run(&world, &s3).env("CLEANUP_S3_MAX_KEYS_PER_SECOND", "100");
+    let ended = run.output().await;
+    assert_eq!(ended.code(), 0, "{}", ended.stderr());
+    let waited = ended.json()["waited_ms"]["s3_pace"].as_u64();
+    assert!(waited.is_some_and(|ms| ms > 0), "{}", ended.stdout());
+    assert_erased_one_by_one(&world, &s3, 60).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_bucket_is_noticed_although_the_store_acknowledges_deletes_in_it() {
     let lax = |status| Kind { any_bucket: Some(status), ..Kind::default() };
