@@ -11,7 +11,7 @@ pub(crate) const ONE_SLOW: &str = "one worker, S3 150 ms";
 pub(crate) const THREE_SLOW: &str = "fleet of three, S3 150 ms";
 pub(crate) const SEAWEEDFS: &str = "one worker, SeaweedFS";
 pub(crate) const SINGLES: &str = "one worker, no DeleteObjects";
-pub(crate) const SINGLES_LIMIT: &str = "limit: 64 single deletes at a time";
+pub(crate) const SINGLES_LIMIT: &str = "limit: bare single deletes";
 pub(crate) const LITERAL: &str = "row by row, as first written";
 
 /// All rounds of one variant.

@@ -57,6 +57,7 @@ async fn totals_are_exact_although_a_worker_was_killed() {
     // The second worker dies after its first batch, ten seconds before it may claim the next.
     let mut dies = worker("20").env("CLEANUP_THROTTLE_MAX_RATE", "1").start();
     dies.until_it_logs("finished claim").await;
+    world.until("its run is recorded", "SELECT count(*) = 2 FROM cleanup_runs").await;
     dies.signal(Signal::KILL);
     dies.end().await;
     world.expire_leases(7201.0).await;
