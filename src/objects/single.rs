@@ -33,7 +33,7 @@ pub(super) struct Outage {
     last: Mutex<Option<Failing>>,
 }
 
-/// The store failed so many requests in a row.
+/// The store failed 64 requests in a row.
 #[derive(Debug, Clone)]
 struct Failing {
     at: Instant,
