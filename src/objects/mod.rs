@@ -1,9 +1,10 @@
 //! The objects in S3.
 //!
 //! `delete` deletes and reads the answer for every key: `request` sends, `classify` reads, `bulk` knows
-//! what the store takes in one request, `single` deletes one by one, `probe` checks the store. `pace` limits keys per second, `breaker` keeps workers from claiming while the store fails,
-//! `error_counts` counts failures for the metrics. `list` lists the bucket for the audit, and
-//! `exists` is the only place that checks for a single object.
+//! what the store takes in one request, `single` deletes one by one, `probe` checks the store. `pace`
+//! limits keys per second, `breaker` keeps workers from claiming while the store fails, `error_counts`
+//! counts failures for the metrics. `list` lists the bucket for the audit (`undecodable`: although its
+//! keys are no XML), and `exists` is the only place that checks for a single object.
 
 mod breaker;
 mod bulk;
