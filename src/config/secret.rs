@@ -83,6 +83,11 @@ impl Postgres {
         self.secret().read()
     }
 
+    /// Returns the command that prints the password.
+    pub fn password_command(&self) -> Option<&str> {
+        self.password_command.as_deref().filter(|command| !command.is_empty())
+    }
+
     /// Returns whether a new connection may need other values than the last one.
     pub fn has_files(&self) -> bool {
         [&self.url_file, &self.ca_file, &self.client_key_file].into_iter().any(Option::is_some)

@@ -18,7 +18,7 @@ const REMEDY: &str = "run the command by hand, as the user of this program, to s
 impl Target {
     /// Returns how much longer a connection may take because of its password.
     pub(super) fn password_timeout(&self) -> Duration {
-        match self.settings.password_command {
+        match self.settings.password_command() {
             Some(_) => COMMAND_WITHIN,
             None => Duration::ZERO,
         }
@@ -26,7 +26,7 @@ impl Target {
 
     /// Returns the password for this host, if there is one.
     pub(super) async fn password(&self, host: &Config) -> Result<Option<Vec<u8>>, Problem> {
-        if let Some(command) = &self.settings.password_command {
+        if let Some(command) = self.settings.password_command() {
             return run(command, host).await.map(Some);
         }
         let variable = std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty());

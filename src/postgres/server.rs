@@ -30,7 +30,7 @@ impl Server {
         if has_loose_at(&url) || !config.get_hosts().iter().all(is_host) {
             return Err(invalid_url(": percent-encode special characters in user and password"));
         }
-        if settings.password_command.is_some() && config.get_password().is_some() {
+        if settings.password_command().is_some() && config.get_password().is_some() {
             return Err(ConfigError::new(
                 "postgres.url has a password, and postgres.password_command is set",
                 "remove one of them",
